@@ -1,0 +1,48 @@
+"""The errors a user can cause and cure.
+
+Everything that is wrong with the input raises a `StormPSRError` whose text is one line: where, what, and how to
+mend it. The command line prints that line and exits with code 2; a program can catch the class. Errors of any
+other class are defects of this package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["InputError", "MissingExtraError", "StormPSRError"]
+
+
+class StormPSRError(Exception):
+    """Something the user can cure; the text says how."""
+
+
+class InputError(StormPSRError):
+    """Bad input. `path` and `line` say where it came from, `cure` what to do about it."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | Path | None = None,
+        line: int | None = None,
+        cure: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.path = None if path is None else str(path)
+        self.line = line
+        self.cure = cure
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        where = "" if self.path is None else self.path
+        if self.line is not None:
+            where += f":{self.line}" if where else f"line {self.line}"
+        text = f"{where}: {self.problem}" if where else self.problem
+        return f"{text}; {self.cure}" if self.cure else text
+
+
+class MissingExtraError(StormPSRError):
+    """A command needs packages that the light installation leaves out."""
+
+    def __init__(self, purpose: str, extra: str, missing: str) -> None:
+        super().__init__(f"{purpose} needs {missing}, which is not installed; run: pip install 'stormpsr[{extra}]'")
