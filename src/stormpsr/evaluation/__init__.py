@@ -1,0 +1,1 @@
+"""How well predictions agree with labels: scores per recording, summaries over many, plots."""

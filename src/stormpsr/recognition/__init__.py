@@ -1,0 +1,1 @@
+"""From evidence to step events: the decoders."""
