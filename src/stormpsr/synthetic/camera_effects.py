@@ -1,0 +1,148 @@
+"""What a head-worn camera does to a picture: lens, shutter, exposure, sensor noise, JPEG.
+
+Shape legend: H W the picture, h w the larger picture that was rendered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.synthetic.look import Look
+
+__all__ = ["Lens", "Sensor", "encode_jpeg"]
+
+Floats = NDArray[np.float32]
+Picture = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class _Half:
+    """Half the extent of the picture at distance 1."""
+
+    x: float
+    y: float
+
+
+class Lens:
+    """A wide lens: where a picture's pixels look, and what must be rendered without distortion to serve them all.
+
+    A point at distance r from the axis in the picture (1 at distance 1) looks along r * (1 + distortion * r^2).
+    """
+
+    def __init__(self, look: Look, width: int, height: int, supersample: int) -> None:
+        self.width, self.height, self.supersample = width, height, supersample
+        half_x = float(np.tan(np.deg2rad(look.field_of_view_degrees) / 2))
+        half = _Half(half_x, half_x * height / width)
+        bend = look.distortion
+        self._half, self._bend = half, bend
+        corner = 1 + bend * (half.x**2 + half.y**2)
+        self.half_x, self.half_y = half.x * corner, half.y * corner
+        self.render_width, self.render_height = width * supersample, height * supersample
+        fine_x, fine_y = self._directions(half, bend, self.render_width, self.render_height)
+        column = (fine_x / self.half_x + 1) / 2 * self.render_width - 0.5
+        row = (fine_y / self.half_y + 1) / 2 * self.render_height - 0.5  # the renderer's first row is the lowest
+        self._map, _ = cv2.convertMaps(column, row, cv2.CV_16SC2, nninterpolation=True)
+        coarse = (max(width // 2, 1), max(height // 2, 1)) if width > 160 else (width, height)
+        x, y = self._directions(half, bend, *coarse)
+        self.rays_HW3 = np.stack([x, y, -np.ones_like(x)], axis=2)
+
+    @staticmethod
+    def _directions(half: _Half, bend: float, columns: int, rows: int) -> tuple[Floats, Floats]:
+        x = ((np.arange(columns) + 0.5) / columns * 2 - 1)[None, :] * half.x
+        y = (1 - (np.arange(rows) + 0.5) / rows * 2)[:, None] * half.y
+        stretch = 1 + bend * (x**2 + y**2)
+        return (x * stretch).astype(np.float32), (y * stretch).astype(np.float32)
+
+    def bend(self, rendered_hwc: Picture) -> Picture:
+        """The rendered picture (or map of ids) as the lens shows it, still supersampled, first row on top."""
+        bent: Picture = cv2.remap(rendered_hwc, self._map, None, cv2.INTER_NEAREST)  # type: ignore[assignment, call-overload]
+        return bent
+
+    def shrink(self, fine_hwc: Picture) -> Picture:
+        """The supersampled picture at its final size, each pixel the mean of its samples."""
+        if self.supersample == 1:
+            return fine_hwc
+        small: Picture = cv2.resize(fine_hwc, (self.width, self.height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        return small
+
+    def pixel_of(self, points_N3: Floats, camera_44: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Where world points are in the supersampled picture (column, row), and which are in front of the camera."""
+        local_N3 = (points_N3 - camera_44[:3, 3]) @ camera_44[:3, :3]
+        in_front = local_N3[..., 2] < -0.01
+        depth = np.where(in_front, -local_N3[..., 2], 1.0)
+        straight_N2 = local_N3[..., :2] / depth[..., None]
+        # invert r * (1 + bend * r^2): a few Newton steps from the straight position
+        far = np.linalg.norm(straight_N2, axis=-1)
+        near = far.copy()
+        for _ in range(4):
+            near = near - (near * (1 + self._bend * near**2) - far) / (1 + 3 * self._bend * near**2)
+        shrink = near / np.maximum(far, 1e-9)
+        column = (straight_N2[..., 0] * shrink / self._half.x + 1) / 2 * self.render_width
+        row = (1 - straight_N2[..., 1] * shrink / self._half.y) / 2 * self.render_height
+        return np.stack([column, row], axis=-1).astype(np.float32), in_front
+
+    def inside(self, pixels_N2: Floats, in_front_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which points lie within the picture."""
+        size = np.array([self.render_width, self.render_height], dtype=np.float32)
+        return np.asarray(in_front_N & ((pixels_N2 >= 0) & (pixels_N2 < size)).all(axis=-1))
+
+
+class Sensor:
+    """Turns a clean picture into what the camera stores. Noise depends on the look's seed and the frame only."""
+
+    def __init__(self, look: Look, width: int, height: int) -> None:
+        self._seed = look.seed
+        self._noise = look.noise
+        rng = np.random.default_rng((look.seed, 7))
+        bank = rng.normal(0, 1, (height + 64, width + 64, 3)).astype(np.float32)
+        bank = cv2.GaussianBlur(bank, (0, 0), 0.6)
+        self._bank = np.clip(bank / bank.std() * look.noise, -60, 60).astype(np.int16)
+        levels = np.arange(256, dtype=np.float64) / 255
+        gains = look.exposure * np.asarray(look.white_balance)
+        curve = np.clip(levels[:, None] ** look.gamma * gains, 0, None)
+        curve = np.where(curve > 0.8, 0.8 + 0.2 * np.tanh((curve - 0.8) / 0.2), curve)  # soft shoulder
+        self._curve = np.clip(curve * 255, 0, 255).astype(np.uint8).reshape(256, 1, 3)
+        x = np.linspace(-1, 1, width)[None, :]
+        y = np.linspace(-1, 1, height)[:, None]
+        self.vignette_HW = (1 - look.vignette * (x**2 + y**2) / 2).astype(np.float32)
+
+    def expose(self, picture_HW3: Picture, motion_pixels: tuple[float, float], frame_index: int) -> Picture:
+        """Blur along the motion during the shutter time, then exposure, white balance and noise."""
+        blurred = self._blur(picture_HW3, motion_pixels)
+        exposed = cv2.LUT(blurred, self._curve)
+        height, width = exposed.shape[:2]
+        top, left = np.random.default_rng((self._seed, frame_index)).integers(0, 64, 2)
+        noise = self._bank[top : top + height, left : left + width]
+        noisy: Picture = cv2.add(exposed, noise, dtype=cv2.CV_8U)  # type: ignore[assignment]
+        return noisy
+
+    @staticmethod
+    def _blur(picture_HW3: Picture, motion_pixels: tuple[float, float]) -> Picture:
+        x, y = motion_pixels
+        length = float(np.hypot(x, y))
+        if length < 0.7:
+            return picture_HW3
+        reach = int(min(np.ceil(length / 2), 12))
+        stroke = np.zeros((2 * reach + 1, 2 * reach + 1), dtype=np.uint8)
+        scale = min(1.0, reach / (length / 2))
+        end = np.array([x, y]) * scale / 2
+        middle = np.array([reach, reach])
+        start_point, end_point = np.round((middle - end) * 16).astype(int), np.round((middle + end) * 16).astype(int)
+        cv2.line(stroke, start_point.tolist(), end_point.tolist(), (255,), 1, cv2.LINE_AA, 4)
+        kernel = stroke.astype(np.float32) / max(float(stroke.sum()), 1.0)
+        blurred: Picture = cv2.filter2D(picture_HW3, -1, kernel)  # type: ignore[assignment]
+        return blurred
+
+
+def encode_jpeg(picture_HW3: Picture, quality: int) -> bytes:
+    """The picture as a JPEG file."""
+    import simplejpeg
+
+    data: bytes = simplejpeg.encode_jpeg(
+        np.ascontiguousarray(picture_HW3), quality=quality, colorspace="RGB", colorsubsampling="420", fastdct=True
+    )
+    return data

@@ -1,0 +1,218 @@
+"""A hand as a closed smooth surface: bones with a radius, blended into one body, meshed once per degree of curl.
+
+The wrist frame has +x along the fingers and +z out of the back of the hand; of a right hand the thumb is at +y. The
+bones are posed first and the surface is drawn around them, so that a bent finger has no folded skin. Curl is one
+number, so a dozen meshes per hand, made once, replace any deformation per frame. Lengths are metres; the hand is
+about 19 cm long and is scaled by the renderer.
+
+Shape legend: N points, B bones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.synthetic.meshes import Mesh
+
+__all__ = ["CURL_LEVELS", "HandMesh", "forearm_mesh", "hand_mesh"]
+
+Floats = NDArray[np.float64]
+
+CURL_LEVELS = 10
+"""How many meshes there are between the flat hand and the fist."""
+
+_CELL = 0.0042
+_MAX_TRIANGLES = 1000
+
+# knuckle (x, y), the three phalanges' lengths, radius at the knuckle and at the tip, splay in degrees
+_FINGERS = (
+    ((0.092, 0.029), (0.043, 0.026, 0.021), (0.0098, 0.0074), 7.0),
+    ((0.096, 0.0095), (0.047, 0.030, 0.022), (0.0100, 0.0075), 1.5),
+    ((0.091, -0.0105), (0.043, 0.028, 0.022), (0.0096, 0.0072), -4.0),
+    ((0.081, -0.0295), (0.034, 0.021, 0.019), (0.0086, 0.0064), -11.0),
+)
+
+
+@dataclass(frozen=True)
+class _Bone:
+    """A round bar between two points with a radius at either end."""
+
+    start: Floats
+    end: Floats
+    radius_start: float
+    radius_end: float
+
+    def distance(self, points_N3: Floats) -> Floats:
+        along = self.end - self.start
+        share_N = np.clip((points_N3 - self.start) @ along / float(along @ along), 0.0, 1.0)
+        gap_N = np.linalg.norm(points_N3 - self.start - share_N[:, None] * along, axis=1)
+        return np.asarray(gap_N - self.radius_start - share_N * (self.radius_end - self.radius_start))
+
+
+@dataclass(frozen=True, eq=False)
+class HandMesh:
+    """A hand's surface, and per vertex how much it is palm (1) or back (0), and how much it is a nail."""
+
+    mesh: Mesh
+    palm_V: NDArray[np.float32]
+    nail_V: NDArray[np.float32]
+
+
+def _blend(one: Floats, other: Floats, width: float) -> Floats:
+    """The union of two bodies with a fillet of about `width`."""
+    share = np.maximum(width - np.abs(one - other), 0.0) / width
+    return np.minimum(one, other) - share * share * width * 0.25
+
+
+def _finger_bones(curl: float, finger: int) -> list[_Bone]:
+    (x, y), lengths, (thick, thin), splay = _FINGERS[finger]
+    side = np.deg2rad(splay * (1.0 - 0.75 * curl))
+    forward = np.array([np.cos(side), np.sin(side), 0.0])
+    more = 1.0 + 0.08 * (finger - 1)  # the little finger closes first
+    bends = np.deg2rad([8 + 70 * curl * more, 10 + 84 * curl * more, 6 + 48 * curl * more])
+    radii = np.linspace(thick, thin, 4)
+    point, angle, bones = np.array([x, y, 0.002]), 0.0, []
+    for index in range(3):
+        angle += bends[index]
+        end = point + lengths[index] * (np.cos(angle) * forward - np.sin(angle) * np.array([0.0, 0.0, 1.0]))
+        bones.append(_Bone(point, end, float(radii[index]), float(radii[index + 1])))
+        point = end
+    return bones
+
+
+def _thumb_bones(curl: float) -> list[_Bone]:
+    def unit(vector: Floats) -> Floats:
+        return np.asarray(vector / np.linalg.norm(vector))
+
+    first = unit((1 - curl) * np.array([0.66, 0.72, -0.28]) + curl * np.array([0.72, 0.34, -0.66]))
+    second = unit(first + np.array([0.45, -0.25 - 0.35 * curl, -0.1]))
+    third = unit(second + np.array([0.3, -0.25 - 0.5 * curl, -0.1]))
+    radii, lengths = (0.0165, 0.0125, 0.0108, 0.0088), (0.042, 0.034, 0.026)
+    point, bones = np.array([0.020, 0.020, -0.008]), []
+    for index, direction in enumerate((first, second, third)):
+        end = point + lengths[index] * direction
+        bones.append(_Bone(point, end, radii[index], radii[index + 1]))
+        point = end
+    return bones
+
+
+def _palm_bones() -> list[_Bone]:
+    bones = []
+    for (x, y), _, (thick, _), _ in _FINGERS:
+        bones.append(_Bone(np.array([0.0, y * 0.55, 0.0]), np.array([x, y, 0.001]), 0.0150, thick + 0.0022))
+    bones.append(_Bone(np.array([0.012, -0.022, -0.006]), np.array([0.055, -0.027, -0.006]), 0.014, 0.013))
+    bones.append(_Bone(np.array([-0.02, 0.0, 0.0]), np.array([0.01, 0.0, 0.0]), 0.021, 0.022))
+    return bones
+
+
+class _Body:
+    """The hand as a distance to its surface, negative inside."""
+
+    def __init__(self, curl: float) -> None:
+        self.palm = _palm_bones()
+        self.thumb = _thumb_bones(curl)
+        self.fingers = [_finger_bones(curl, finger) for finger in range(4)]
+
+    def distance(self, points_N3: Floats) -> Floats:
+        palm = self._chain(self.palm, points_N3, 0.012)
+        whole = _blend(palm, self._chain(self.thumb, points_N3, 0.004), 0.014)
+        for finger in self.fingers:  # fingers blend into the palm but not into each other
+            whole = np.minimum(whole, _blend(palm, self._chain(finger, points_N3, 0.003), 0.006))
+        return whole
+
+    @staticmethod
+    def _chain(bones: list[_Bone], points_N3: Floats, width: float) -> Floats:
+        total = bones[0].distance(points_N3)
+        for bone in bones[1:]:
+            total = _blend(total, bone.distance(points_N3), width)
+        return total
+
+    def normals(self, points_N3: Floats) -> Floats:
+        step = 0.0008
+        slope = np.stack(
+            [self.distance(points_N3 + step * axis) - self.distance(points_N3 - step * axis) for axis in np.eye(3)],
+            axis=1,
+        )
+        return np.asarray(slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), 1e-12))
+
+    def nails(self, points_N3: Floats, normals_N3: Floats) -> Floats:
+        """1 on the back of the last phalanges' ends."""
+        nail = np.zeros(len(points_N3))
+        for bones in (*self.fingers, self.thumb):
+            tip = bones[-1]
+            along = (tip.end - tip.start) / np.linalg.norm(tip.end - tip.start)
+            across = np.array([0.0, 1.0, 0.0]) if bones is not self.thumb else np.array([-0.5, 0.5, 0.7])
+            back = np.cross(along, across)
+            near = np.linalg.norm(points_N3 - tip.end, axis=1) < 0.014
+            nail[near & (normals_N3 @ back > 0.55) & ((points_N3 - tip.start) @ along > 0.006)] = 1.0
+        return nail
+
+
+def hand_mesh(curl: float, *, left: bool) -> HandMesh:
+    """The surface of a hand with a curl from 0 (flat) to 1 (fist)."""
+    import pyvista
+
+    body = _Body(curl)
+    low, high = np.array([-0.045, -0.075, -0.115]), np.array([0.215, 0.115, 0.035])
+    counts = np.ceil((high - low) / _CELL).astype(int) + 1
+    grid = pyvista.ImageData(dimensions=tuple(counts), spacing=(_CELL,) * 3, origin=tuple(low))
+    grid["distance"] = body.distance(np.asarray(grid.points, dtype=np.float64))
+    surface = grid.contour([0.0], scalars="distance", method="flying_edges").triangulate()
+    surface = surface.decimate(max(0.0, 1.0 - _MAX_TRIANGLES / max(surface.n_cells, 1)))
+    points = np.asarray(surface.points, dtype=np.float64)
+    normals = body.normals(points)
+    nails = body.nails(points, normals)
+    triangles = np.asarray(surface.faces).reshape(-1, 4)[:, 1:].astype(np.int32)
+    if left:
+        points, normals, triangles = points * [1, -1, 1], normals * [1, -1, 1], triangles[:, ::-1]
+    mesh = Mesh(points.astype(np.float32), normals.astype(np.float32), np.ascontiguousarray(triangles))
+    palm = np.clip(-normals[:, 2] * 1.5, 0.0, 1.0)
+    return HandMesh(mesh, palm.astype(np.float32), nails.astype(np.float32))
+
+
+def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
+    """A forearm from the wrist at the origin to the elbow at x = -1, and which vertices are sleeve.
+
+    Its length is 1 and its thickness in metres: the renderer stretches it along x to reach the elbow.
+    """
+    sides = 14
+    ends = [(0.06, 0.0205, 0.0265), (-0.12, 0.0215, 0.029), (-0.35, 0.030, 0.036), (-0.7, 0.040, 0.043), (-1.0, 0.042, 0.044)]
+    skin = _lofted([(x, z, y) for x, z, y in ends], sides)
+    if sleeve_share <= 0:
+        return skin, np.zeros(len(skin.vertices_V3), dtype=bool)
+    start = -(1.0 - sleeve_share)
+    profile = np.array(ends)[::-1]
+    rings = []
+    for x, extra in ((start + 0.004, 0.003), (start, 0.010), (start - 0.05, 0.011), (-0.75, 0.013), (-1.0, 0.016)):
+        if x > start - 1e-9 or x < start:
+            thin, wide = (float(np.interp(x, profile[:, 0], profile[:, k])) for k in (1, 2))
+            rings.append((x, thin + extra, wide + extra))
+    rings = sorted(rings, key=lambda ring: -ring[0])
+    cloth = _lofted(rings, sides)
+    from stormpsr.synthetic.meshes import merge
+
+    whole = merge([skin, cloth])
+    is_sleeve = np.arange(len(whole.vertices_V3)) >= len(skin.vertices_V3)
+    return whole, is_sleeve
+
+
+def _lofted(rings: list[tuple[float, float, float]], sides: int) -> Mesh:
+    """A tube along x through ellipses (x, half height, half width), smooth all over."""
+    angles = np.linspace(0, 2 * np.pi, sides, endpoint=False)
+    points, normals, triangles = [], [], []
+    for x, thin, wide in rings:
+        points.append(np.column_stack([np.full(sides, x), wide * np.cos(angles), thin * np.sin(angles)]))
+        normals.append(np.column_stack([np.zeros(sides), np.cos(angles) / wide, np.sin(angles) / thin]))
+    near = np.arange(sides)
+    far = np.roll(near, -1)
+    for ring in range(len(rings) - 1):
+        a, b = ring * sides, (ring + 1) * sides
+        triangles += [np.stack([a + near, b + near, b + far], axis=1), np.stack([a + near, b + far, a + far], axis=1)]
+    unit = np.concatenate(normals)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    return Mesh(
+        np.concatenate(points).astype(np.float32), unit.astype(np.float32), np.concatenate(triangles).astype(np.int32)
+    )

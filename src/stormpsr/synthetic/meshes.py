@@ -1,0 +1,320 @@
+"""Triangle meshes of parts: primitives from numbers, and STL, OBJ or GLB files.
+
+Shape legend: V vertices, T triangles. Lengths are metres. Every mesh carries one normal per vertex: vertices are
+doubled along sharp edges, so that a box looks flat and a cylinder round without asking the renderer to guess.
+Triangles are what a software renderer pays for, so round things have as many sides as their size deserves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+
+__all__ = ["PRIMITIVES", "Mesh", "load_mesh", "merge", "pose_matrix"]
+
+Floats = NDArray[np.float32]
+
+CREASE_DEGREES = 40.0
+"""Faces of a mesh file that meet at a larger angle keep a sharp edge between them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """Triangles with one unit normal per vertex."""
+
+    vertices_V3: Floats
+    normals_V3: Floats
+    triangles_T3: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        if self.vertices_V3.shape != self.normals_V3.shape:
+            raise ValueError(f"{len(self.vertices_V3)} vertices but {len(self.normals_V3)} normals")
+
+    def moved(self, pose_44: Floats) -> Mesh:
+        """The same mesh in another frame. The pose must be rigid: normals are rotated, not re-computed."""
+        rotation_33 = pose_44[:3, :3].astype(np.float32)
+        return Mesh(
+            self.vertices_V3 @ rotation_33.T + pose_44[:3, 3].astype(np.float32),
+            self.normals_V3 @ rotation_33.T,
+            self.triangles_T3,
+        )
+
+    def surface_points(self, count: int, rng: np.random.Generator) -> Floats:
+        """`count` points spread evenly over the surface."""
+        corners_T33 = self.vertices_V3[self.triangles_T3]
+        cross_T3 = np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
+        area_T = np.linalg.norm(cross_T3, axis=1).astype(np.float64)
+        chosen = rng.choice(len(area_T), size=count, p=area_T / area_T.sum())
+        first, second = np.sqrt(rng.random(count)), rng.random(count)
+        weights = np.stack([1 - first, first * (1 - second), first * second], axis=1)
+        return np.einsum("nk,nkd->nd", weights, corners_T33[chosen]).astype(np.float32)
+
+
+def merge(meshes: list[Mesh]) -> Mesh:
+    """All meshes as one."""
+    offsets = np.cumsum([0] + [len(mesh.vertices_V3) for mesh in meshes[:-1]])
+    return Mesh(
+        np.concatenate([mesh.vertices_V3 for mesh in meshes]),
+        np.concatenate([mesh.normals_V3 for mesh in meshes]),
+        np.concatenate([mesh.triangles_T3 + offset for mesh, offset in zip(meshes, offsets, strict=True)]).astype(
+            np.int32
+        ),
+    )
+
+
+def pose_matrix(at: tuple[float, float, float], turn_degrees: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> Floats:
+    """A rigid pose: turned about the fixed x, then y, then z axis, then moved to `at`."""
+    x, y, z = np.deg2rad(np.asarray(turn_degrees, dtype=np.float64))
+    about_x = np.array([[1, 0, 0], [0, np.cos(x), -np.sin(x)], [0, np.sin(x), np.cos(x)]])
+    about_y = np.array([[np.cos(y), 0, np.sin(y)], [0, 1, 0], [-np.sin(y), 0, np.cos(y)]])
+    about_z = np.array([[np.cos(z), -np.sin(z), 0], [np.sin(z), np.cos(z), 0], [0, 0, 1]])
+    pose_44 = np.eye(4, dtype=np.float32)
+    pose_44[:3, :3] = about_z @ about_y @ about_x
+    pose_44[:3, 3] = at
+    return pose_44
+
+
+def _flat(corners_T33: NDArray[np.float64]) -> Mesh:
+    """Triangles that share no vertex: every face is flat."""
+    cross_T3 = np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
+    normals_T3 = cross_T3 / np.maximum(np.linalg.norm(cross_T3, axis=1, keepdims=True), 1e-12)
+    return Mesh(
+        corners_T33.reshape(-1, 3).astype(np.float32),
+        np.repeat(normals_T3, 3, axis=0).astype(np.float32),
+        np.arange(3 * len(corners_T33), dtype=np.int32).reshape(-1, 3),
+    )
+
+
+def _sides(radius: float) -> int:
+    """Sides of something round: 10 for a pin of a few millimetres up to 24 for a wheel."""
+    return int(np.clip(8 + radius * 400, 10, 24))
+
+
+def _revolved(profile: list[tuple[float, float]], sides: int) -> Mesh:
+    """The surface swept by a profile of (radius, z) points around z, each strip of it smooth around the axis.
+
+    Strips do not share vertices, so the edges between them stay sharp.
+    """
+    angles = np.linspace(0, 2 * np.pi, sides + 1)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    meshes = []
+    for (radius0, z0), (radius1, z1) in zip(profile[:-1], profile[1:], strict=True):
+        slope = np.array([z1 - z0, radius0 - radius1])
+        slope = slope / max(float(np.linalg.norm(slope)), 1e-12)
+        lower = np.column_stack([circle * radius0, np.full(sides + 1, z0)])
+        upper = np.column_stack([circle * radius1, np.full(sides + 1, z1)])
+        normals = np.column_stack([circle * slope[0], np.full(sides + 1, slope[1])])
+        near, far = np.arange(sides), np.arange(1, sides + 1)
+        triangles = []
+        if radius0 > 0:
+            triangles.append(np.stack([near, far, far + sides + 1], axis=1))
+        if radius1 > 0:
+            triangles.append(np.stack([near, far + sides + 1, near + sides + 1], axis=1))
+        meshes.append(
+            Mesh(
+                np.concatenate([lower, upper]).astype(np.float32),
+                np.concatenate([normals, normals]).astype(np.float32),
+                np.concatenate(triangles).astype(np.int32),
+            )
+        )
+    return merge(meshes)
+
+
+def _box(size: tuple[float, float, float]) -> Mesh:
+    signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=np.float64)
+    corners = signs * np.asarray(size) / 2
+    quads = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+    return _flat(np.array([corners[list(t)] for a, b, c, d in quads for t in ((a, b, c), (a, c, d))]))
+
+
+def _cylinder(radius: float, height: float) -> Mesh:
+    half = height / 2
+    return _revolved([(0, -half), (radius, -half), (radius, half), (0, half)], _sides(radius))
+
+
+def _cone(radius: float, height: float, top_radius: float = 0.0) -> Mesh:
+    half = height / 2
+    profile = [(0.0, -half), (radius, -half), (top_radius, half)]
+    return _revolved([*profile, (0.0, half)] if top_radius > 0 else profile, _sides(radius))
+
+
+def _sphere(radius: float) -> Mesh:
+    sides = max(10, _sides(radius) - 4)
+    around = np.linspace(-np.pi / 2, np.pi / 2, sides // 2 + 1)
+    mesh = _revolved([(max(float(radius * np.cos(a)), 0.0), float(radius * np.sin(a))) for a in around], sides)
+    return Mesh(mesh.vertices_V3, mesh.vertices_V3 / np.float32(radius), mesh.triangles_T3)
+
+
+def _tube(radius: float, inner_radius: float, height: float) -> Mesh:
+    half = height / 2
+    profile = [(radius, -half), (radius, half), (inner_radius, half), (inner_radius, -half), (radius, -half)]
+    return _revolved(profile, _sides(radius))
+
+
+def _wheel(radius: float, width: float, hub_radius: float = 0.0) -> Mesh:
+    """A disc on the z axis with rounded shoulders; `hub_radius` opens it for a hub of another colour."""
+    half, shoulder = width / 2, width * 0.28
+    rim = [(radius - shoulder, -half), (radius, -half + shoulder), (radius, half - shoulder), (radius - shoulder, half)]
+    profile = [(hub_radius, -half), *rim, (hub_radius, half)]
+    return _revolved([*profile, profile[0]] if hub_radius > 0 else profile, _sides(radius))
+
+
+def _ring(radius: float, thickness: float) -> Mesh:
+    """A torus around z: `radius` to the middle of a round bar of `thickness`."""
+    around, sides = _sides(radius), 8
+    major = np.linspace(0, 2 * np.pi, around, endpoint=False)[:, None]
+    minor = np.linspace(0, 2 * np.pi, sides, endpoint=False)[None, :]
+    out = np.stack([np.cos(major) * np.cos(minor), np.sin(major) * np.cos(minor), np.sin(minor) + 0 * major], axis=2)
+    spine = np.stack([np.cos(major), np.sin(major), 0 * major], axis=2) * radius
+    near = np.arange(around * sides).reshape(around, sides)
+    right, up = np.roll(near, -1, axis=0), np.roll(near, -1, axis=1)
+    both = np.roll(right, -1, axis=1)
+    triangles = np.concatenate([np.stack([near, right, both], axis=2), np.stack([near, both, up], axis=2)])
+    return Mesh(
+        (spine + out * thickness / 2).reshape(-1, 3).astype(np.float32),
+        out.reshape(-1, 3).astype(np.float32),
+        triangles.reshape(-1, 3).astype(np.int32),
+    )
+
+
+def _plate(size: tuple[float, float, float], holes: list[list[float]], hole_radius: float) -> Mesh:
+    """A box in x, y, z with round holes through z at the [x, y] of `holes`.
+
+    Faces are cut into strips between the holes' squares; around a hole the square is joined to the circle.
+    """
+    half_x, half_y, half_z = np.asarray(size) / 2
+    sides = 8
+    parts = [_box(size)] if not holes else [_plate_rim(size)]
+    if not holes:
+        return parts[0]
+    ordered = sorted(holes)
+    reach = hole_radius * 1.25
+    for z, up in ((half_z, True), (-half_z, False)):
+        left = -half_x
+        for x, y in ordered:
+            _face(parts, (left, -half_y, x - reach, half_y), z, up)
+            _face(parts, (x - reach, -half_y, x + reach, y - reach), z, up)
+            _face(parts, (x - reach, y + reach, x + reach, half_y), z, up)
+            _square_around_hole(parts, (x, y), reach, hole_radius, sides, z, up)
+            left = x + reach
+        _face(parts, (left, -half_y, half_x, half_y), z, up)
+    for x, y in ordered:
+        wall = _revolved([(hole_radius, half_z), (hole_radius, -half_z)], sides)
+        parts.append(wall.moved(pose_matrix((x, y, 0.0))))
+    return merge(parts)
+
+
+def _plate_rim(size: tuple[float, float, float]) -> Mesh:
+    """The four narrow sides of a box."""
+    box = _box(size)
+    sideways = np.abs(box.normals_V3[box.triangles_T3[:, 0], 2]) < 0.5
+    return _flat(box.vertices_V3[box.triangles_T3[sideways]].astype(np.float64))
+
+
+def _face(parts: list[Mesh], rectangle: tuple[float, float, float, float], z: float, up: bool) -> None:
+    """Add a rectangle (x0, y0, x1, y1) at height z unless it is empty."""
+    x0, y0, x1, y1 = rectangle
+    if x1 - x0 < 1e-6 or y1 - y0 < 1e-6:
+        return
+    corners = np.array([[x0, y0, z], [x1, y0, z], [x1, y1, z], [x0, y1, z]])
+    order = ((0, 1, 2), (0, 2, 3)) if up else ((0, 2, 1), (0, 3, 2))
+    parts.append(_flat(np.array([corners[list(t)] for t in order])))
+
+
+def _square_around_hole(
+    parts: list[Mesh], centre: tuple[float, float], reach: float, radius: float, sides: int, z: float, up: bool
+) -> None:
+    angles = np.linspace(0, 2 * np.pi, sides + 1) + np.pi / 4
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    square = circle / np.max(np.abs(circle), axis=1, keepdims=True) * reach
+    rings = [np.column_stack([ring + np.asarray(centre), np.full(sides + 1, z)]) for ring in (circle * radius, square)]
+    corners = []
+    for i in range(sides):
+        inner, outer = (rings[0][i], rings[0][i + 1]), (rings[1][i], rings[1][i + 1])
+        corners += [[inner[0], outer[0], outer[1]], [inner[0], outer[1], inner[1]]]
+    triangles = np.array(corners)
+    parts.append(_flat(triangles if up else triangles[:, ::-1]))
+
+
+def _screw(radius: float, length: float, head_radius: float, head_height: float) -> Mesh:
+    """A hexagon-head screw along -z: the head sits on z = 0 upwards, the shank goes down."""
+    hexagon = _revolved([(0, 0), (head_radius, 0), (head_radius, head_height), (0, head_height)], 6)
+    head = _flat(hexagon.vertices_V3[hexagon.triangles_T3].astype(np.float64))
+    shank = _revolved([(radius, -length), (radius, 0)], 10)
+    tip = _revolved([(0, -length - radius), (radius, -length)], 10)
+    return merge([head, shank, tip])
+
+
+PRIMITIVES: Mapping[str, tuple[Callable[..., Mesh], frozenset[str], frozenset[str]]] = {
+    # name: (maker, required sizes, optional sizes); the product file uses the same names
+    "box": (_box, frozenset({"size"}), frozenset()),
+    "cylinder": (_cylinder, frozenset({"radius", "height"}), frozenset()),
+    "cone": (_cone, frozenset({"radius", "height"}), frozenset({"top_radius"})),
+    "sphere": (_sphere, frozenset({"radius"}), frozenset()),
+    "tube": (_tube, frozenset({"radius", "inner_radius", "height"}), frozenset()),
+    "wheel": (_wheel, frozenset({"radius", "width"}), frozenset({"hub_radius"})),
+    "ring": (_ring, frozenset({"radius", "thickness"}), frozenset()),
+    "plate": (_plate, frozenset({"size", "holes", "hole_radius"}), frozenset()),
+    "screw": (_screw, frozenset({"radius", "length", "head_radius", "head_height"}), frozenset()),
+}
+
+
+def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
+    """Read a mesh file in its own units times `scale`, with at most about `max_triangles` triangles."""
+    import trimesh
+
+    if not path.is_file():
+        raise InputError("mesh file not found", path=path, cure="give a path relative to the product file")
+    try:
+        loaded = trimesh.load(path, force="mesh")
+    except Exception as error:  # trimesh raises whatever its parsers meet
+        raise InputError(f"not a readable mesh ({error})", path=path, cure="export it as STL, OBJ or GLB") from error
+    if not isinstance(loaded, trimesh.Trimesh) or len(loaded.faces) == 0:
+        raise InputError("the mesh has no triangles", path=path, cure="export surfaces, not points or curves")
+    loaded.merge_vertices(merge_tex=True, merge_norm=True)
+    vertices = np.asarray(loaded.vertices, dtype=np.float64) * scale
+    triangles = np.asarray(loaded.faces, dtype=np.int64)
+    if len(triangles) > max_triangles:
+        vertices, triangles = _simplified(vertices, triangles, max_triangles)
+    return _with_creases(vertices, triangles)
+
+
+def _simplified(
+    vertices: NDArray[np.float64], triangles: NDArray[np.int64], max_triangles: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Fewer triangles of about the same shape (quadric decimation)."""
+    import pyvista
+
+    faces = np.column_stack([np.full(len(triangles), 3), triangles]).ravel()
+    surface = pyvista.PolyData(vertices, faces).decimate(1.0 - max_triangles / len(triangles))
+    return np.asarray(surface.points, dtype=np.float64), np.asarray(surface.faces).reshape(-1, 4)[:, 1:].astype(np.int64)
+
+
+def _with_creases(vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> Mesh:
+    """Smooth normals, except across edges sharper than the crease angle: one vertex per triangle corner."""
+    corners_T33 = vertices[triangles]
+    cross_T3 = np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
+    unit_T3 = cross_T3 / np.maximum(np.linalg.norm(cross_T3, axis=1, keepdims=True), 1e-18)
+    around: list[list[int]] = [[] for _ in range(len(vertices))]
+    for index, triangle in enumerate(triangles):
+        for vertex in triangle:
+            around[vertex].append(index)
+    limit = np.cos(np.deg2rad(CREASE_DEGREES))
+    normals_T33 = np.empty_like(corners_T33)
+    for index, triangle in enumerate(triangles):
+        for corner, vertex in enumerate(triangle):
+            near = np.asarray(around[vertex])
+            smooth = near[unit_T3[near] @ unit_T3[index] > limit]
+            total = cross_T3[smooth].sum(axis=0) if len(smooth) else unit_T3[index]
+            normals_T33[index, corner] = total / max(float(np.linalg.norm(total)), 1e-18)
+    return Mesh(
+        corners_T33.reshape(-1, 3).astype(np.float32),
+        normals_T33.reshape(-1, 3).astype(np.float32),
+        np.arange(3 * len(triangles), dtype=np.int32).reshape(-1, 3),
+    )

@@ -1,0 +1,318 @@
+"""Timelines to pictures, and how much of every component can be seen in them.
+
+    product = Product.load("vehicle")
+    look = Look.draw(product, seed=1)                       # or Look.draw(product, seed, keep_clear=[(x, y, radius)])
+    with Renderer(product, look, size=128) as renderer:     # size: pixels, or (width, height)
+        for index in range(timeline.n_frames):
+            frame = renderer.render(timeline, index)        # RenderedFrame
+            data = renderer.encode(frame)                   # JPEG bytes
+
+Single pictures of a state are in `single_states`:
+
+    image, box, frame = render_state(product, bits, seed, size=128, hands=0.5)
+    with StateRenderer(product, size=128) as states:        # many of them in one window
+        frame = states.render(bits, seed, hands=0.5)
+
+A renderer holds one window and no global state; it must be used in the process that made it. The hand's wrist is the
+origin of `hand_pose`; a hand is about 19 cm long. The camera should be 0.42 to 0.55 m from the object: the product
+then covers 35 to 55 % of the picture's width. The table reaches from x -0.8 to 0.8 and from y -0.4 to 0.75.
+
+Shape legend: C components, H hands, N points, P points per component.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
+from stormpsr.synthetic.hands import CURL_LEVELS
+from stormpsr.synthetic.look import Look
+from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.scene import ID_HANDS, ID_STATIC, ID_TABLE, ID_TOOL, Scene, part_id
+from stormpsr.synthetic.shadows import ShadowMap
+from stormpsr.synthetic.timeline import PartPlace, Timeline
+
+__all__ = ["RenderedFrame", "Renderer"]
+
+Floats = NDArray[np.float32]
+
+_POINTS_PER_PART = 48
+
+
+@dataclass(frozen=True, eq=False)
+class RenderedFrame:
+    """A picture and what can be seen in it. A component that is not in the assembly has shares and counts of 0.
+
+    Pixel counts are in pixels of the picture, with fractions where the picture was supersampled.
+    """
+
+    image: NDArray[np.uint8]  # height, width, red green blue
+    visible_share_C: Floats  # of the pixels the assembly alone would show of it; 1 if it would show none
+    inside_share_C: Floats  # of its surface that lies within the picture's border
+    pixels_C: Floats  # visible pixels
+    assembly_pixels_C: Floats  # pixels of it if the assembly were alone
+    place_visible_share_C: Floats  # of every component's place, filled or empty: inside and not covered by hand or tool
+    box: tuple[float, float, float, float] | None  # x0 y0 x1 y1 around the assembly, hidden parts of it included
+    hand_share: float  # of the picture that hands and forearms cover
+
+    @property
+    def assembly_visible_share(self) -> float:
+        """Visible pixels of the whole assembly over the pixels it would have alone; 0 if it is out of sight."""
+        total = float(self.assembly_pixels_C.sum())
+        return float(self.pixels_C.sum()) / total if total > 0 else 0.0
+
+
+class Renderer:
+    """Draws one recording, frame by frame."""
+
+    def __init__(
+        self, product: Product, look: Look, size: int | tuple[int, int] = 128, supersample: int | None = None
+    ) -> None:
+        self.width, self.height = (size, size) if isinstance(size, int) else size
+        if self.width < 16 or self.height < 16:
+            raise InputError(f"a picture of {self.width} x {self.height} pixels", cure="use at least 16 x 16")
+        self.product = product
+        # small pictures get four samples per pixel, large ones have enough pixels
+        self._supersample = supersample or (2 if self.width <= 320 else 1)
+        self._scene = Scene(product, look, self.width * self._supersample, self.height * self._supersample)
+        rng = np.random.default_rng(0)
+        self._surface_CP3 = np.stack([part.mesh.surface_points(_POINTS_PER_PART, rng) for part in product.parts])
+        self._moving_poses: dict[int, Floats] = {}
+        self.set_look(look)
+
+    def set_look(self, look: Look) -> None:
+        """Change the appearance and keep the window and the meshes."""
+        if look is not self._scene.look:
+            self._scene.set_look(look)
+        self.look = look
+        self._lens = Lens(look, self.width, self.height, self._supersample)
+        self._sensor = Sensor(look, self.width, self.height)
+        self._shadows = ShadowMap(look.lights[0].direction)
+        self._shadows.set_static(self._scene.static_hulls)
+
+    def __enter__(self) -> Renderer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._scene.close()
+
+    def encode(self, frame: RenderedFrame) -> bytes:
+        """The frame as a JPEG file of the look's quality."""
+        return encode_jpeg(frame.image, self.look.jpeg_quality)
+
+    # ------------------------------------------------------------------ one frame
+    def render(self, timeline: Timeline, frame_index: int) -> RenderedFrame:
+        """Draw a frame and measure it. Frames may be asked for in any order."""
+        if timeline.n_components != self.product.n_components:
+            raise ValueError(f"{timeline.n_components} components in the timeline, {self.product.n_components} here")
+        camera_44 = timeline.camera_pose_F44[frame_index]
+        seated = self._place(timeline, frame_index)
+        self._scene.aim(camera_44, self._lens.half_y)
+        fine = self._lens.bend(self._scene.draw())
+        ids = np.ascontiguousarray(fine[..., 3])
+        place_pixels_CP2, place_inside_CP = self._project_places(timeline, frame_index)
+        alone = self._assembly_alone(ids, seated, place_pixels_CP2)
+        image = self._finish(fine, ids, timeline, frame_index)
+        return self._measure(image, ids, alone, seated, place_pixels_CP2, place_inside_CP)
+
+    def _place(self, timeline: Timeline, frame_index: int) -> list[int]:
+        """Move all actors; returns the components that are in the assembly."""
+        object_44 = timeline.object_pose_F44[frame_index]
+        seated = []
+        for k, actor in enumerate(self._scene.parts):
+            place = timeline.part_place_FC[frame_index, k]
+            if place == PartPlace.AWAY:
+                actor.show(False)
+            elif place == PartPlace.TABLE:
+                actor.place(timeline.part_pose_FC44[frame_index, k])
+            else:
+                seated.append(k)
+                bit = 1 if place == PartPlace.SEATED else -1
+                actor.place(object_44 @ self.product.pose_of(k, bit, int(timeline.wrong_choice_FC[frame_index, k])))
+        for side in (0, 1):
+            self._place_hand(timeline, frame_index, side)
+        if timeline.tool_visible_F[frame_index]:
+            self._scene.tool.place(timeline.tool_pose_F44[frame_index])
+        else:
+            self._scene.tool.show(False)
+        return seated
+
+    def _place_hand(self, timeline: Timeline, frame_index: int, side: int) -> None:
+        scene = self._scene
+        visible = bool(timeline.hand_visible_FH[frame_index, side])
+        level = int(round(float(np.clip(timeline.hand_curl_FH[frame_index, side], 0, 1)) * (CURL_LEVELS - 1)))
+        for index, actor in enumerate(scene.hands[side]):
+            if index != level or not visible:
+                actor.show(False)
+        if not visible:
+            scene.forearms[side].show(False)
+            return
+        wrist_44 = timeline.hand_pose_FH44[frame_index, side]
+        scaled_44 = wrist_44.copy()
+        scaled_44[:3, :3] *= self.look.hand_scale
+        scene.hands[side][level].place(scaled_44)
+        scene.forearms[side].place(
+            _forearm_pose(wrist_44, timeline.elbow_FH3[frame_index, side], self.look.hand_scale)
+        )
+
+    # ------------------------------------------------------------------ visibility
+    def _project_places(self, timeline: Timeline, frame_index: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Surface points of every component at its place in the assembly: pixel in the fine picture, and inside it."""
+        object_44 = timeline.object_pose_F44[frame_index]
+        poses_C44 = np.stack([
+            self.product.pose_of(k, -1, int(timeline.wrong_choice_FC[frame_index, k]))
+            if timeline.part_place_FC[frame_index, k] == PartPlace.WRONG
+            else part.pose_44
+            for k, part in enumerate(self.product.parts)
+        ])
+        world_C44 = object_44 @ poses_C44
+        points_CP3 = self._surface_CP3 @ world_C44[:, :3, :3].transpose(0, 2, 1) + world_C44[:, None, :3, 3]
+        pixels_CP2, in_front_CP = self._lens.pixel_of(points_CP3, timeline.camera_pose_F44[frame_index])
+        inside_CP = self._lens.inside(pixels_CP2, in_front_CP)
+        return np.clip(pixels_CP2, -(2**20), 2**20).astype(np.int32), inside_CP
+
+    def _assembly_alone(
+        self, ids: NDArray[np.uint8], seated: list[int], place_pixels_CP2: NDArray[np.int32]
+    ) -> NDArray[np.uint8]:
+        """The ids if nothing but the assembly were there.
+
+        Nothing can be in front of the assembly if its rectangle shows only itself and the table; then the second
+        pass would draw the same and is left out.
+        """
+        if not seated:
+            return np.zeros_like(ids)
+        points = place_pixels_CP2[seated].reshape(-1, 2)
+        margin = 6 * self._supersample
+        x0, y0 = np.maximum(points.min(axis=0) - margin, 0)
+        x1, y1 = np.maximum(points.max(axis=0) + margin, 0)
+        own = np.zeros(256, dtype=np.uint8)
+        own[[part_id(k) for k in seated]] = 1
+        behind = own.copy()
+        behind[[0, ID_TABLE]] = 1
+        rectangle = ids[y0:y1, x0:x1]
+        if rectangle.size and bool(cv2.LUT(rectangle, behind).all()):
+            return ids * cv2.LUT(ids, own)
+        rendered = self._scene.draw(assembly_only=seated)
+        return np.ascontiguousarray(self._lens.bend(np.ascontiguousarray(rendered[..., 3])))
+
+    def _measure(
+        self,
+        image: NDArray[np.uint8],
+        ids: NDArray[np.uint8],
+        alone: NDArray[np.uint8],
+        seated: list[int],
+        place_pixels_CP2: NDArray[np.int32],
+        place_inside_CP: NDArray[np.bool_],
+    ) -> RenderedFrame:
+        n = self.product.n_components
+        samples = self._supersample**2
+        is_seated = np.zeros(n, dtype=bool)
+        is_seated[seated] = True
+        alone_counts = np.bincount(alone.ravel(), minlength=256)
+        seen = np.bincount(alone[ids == alone], minlength=256)
+        span = slice(part_id(0), part_id(n))
+        assembly_pixels_C = np.where(is_seated, alone_counts[span], 0).astype(np.float32)
+        pixels_C = np.where(is_seated, seen[span], 0).astype(np.float32)
+        inside_C = place_inside_CP.mean(axis=1).astype(np.float32)
+        share_C = np.divide(pixels_C, assembly_pixels_C, out=(inside_C > 0).astype(np.float32), where=assembly_pixels_C > 0)
+        covers = np.zeros(256, dtype=bool)
+        covers[[ID_TOOL, *ID_HANDS, ID_STATIC]] = True
+        covers[[part_id(k) for k in range(n) if not is_seated[k]]] = True
+        x = np.clip(place_pixels_CP2[..., 0], 0, ids.shape[1] - 1)
+        y = np.clip(place_pixels_CP2[..., 1], 0, ids.shape[0] - 1)
+        open_CP = place_inside_CP & ~covers[ids[y, x]]
+        counts = np.bincount(ids.ravel(), minlength=256)
+        return RenderedFrame(
+            image=image,
+            visible_share_C=np.where(is_seated, share_C, 0).astype(np.float32),
+            inside_share_C=np.where(is_seated, inside_C, 0).astype(np.float32),
+            pixels_C=pixels_C / samples,
+            assembly_pixels_C=assembly_pixels_C / samples,
+            place_visible_share_C=open_CP.mean(axis=1).astype(np.float32),
+            box=_box_around(alone, self._supersample),
+            hand_share=float(counts[list(ID_HANDS)].sum() / ids.size),
+        )
+
+    # ------------------------------------------------------------------ picture
+    def _finish(
+        self, fine: NDArray[np.uint8], ids: NDArray[np.uint8], timeline: Timeline, frame_index: int
+    ) -> NDArray[np.uint8]:
+        """Shadows on the table, then the camera's effects."""
+        camera_44 = timeline.camera_pose_F44[frame_index]
+        image = self._lens.shrink(fine)[..., :3]
+        self._shadows.cast(self._shadow_pieces())
+        dark = self._shadows.look_up(self._lens.rays_HW3, camera_44)
+        if dark.shape != image.shape[:2]:
+            dark = cv2.resize(dark, (self.width, self.height), interpolation=cv2.INTER_LINEAR)
+        table = self._lens.shrink(cv2.compare(ids, ID_TABLE, cv2.CMP_EQ))
+        light = cv2.multiply(dark, table, scale=-self.look.shadow / 255**2, dtype=cv2.CV_32F)
+        light = (light + 1) * self._sensor.vignette_HW
+        shaded = cv2.multiply(image, cv2.merge([light] * 3), dtype=cv2.CV_8U)
+        return self._sensor.expose(shaded, self._motion(timeline, frame_index), frame_index)
+
+    def _shadow_pieces(self) -> list[Floats]:
+        scene = self._scene
+        pieces = []
+        for actor, hulls in zip(scene.parts, scene.part_hulls, strict=True):
+            if actor.visible:
+                pieces += [_moved(hull, actor.pose_44) for hull in hulls]
+        for side in (0, 1):
+            for actor, hull in zip(scene.hands[side], scene.hand_hulls[side], strict=True):
+                if actor.visible:
+                    pieces.append(_moved(hull, actor.pose_44))
+                    pieces.append(_moved(scene.forearm_hull, scene.forearms[side].pose_44))
+        if scene.tool.visible:
+            pieces.append(_moved(scene.tool_hull, scene.tool.pose_44))
+        return pieces
+
+    def _motion(self, timeline: Timeline, frame_index: int) -> tuple[float, float]:
+        """How far the assembly moves in the picture while the shutter is open, in pixels right and down."""
+        if frame_index == 0:
+            return 0.0, 0.0
+        ends = []
+        for index in (frame_index - 1, frame_index):
+            point_13 = timeline.object_pose_F44[index, None, :3, 3]
+            pixel, in_front = self._lens.pixel_of(point_13, timeline.camera_pose_F44[index])
+            if not in_front[0]:
+                return 0.0, 0.0
+            ends.append(pixel[0])
+        share = self.look.shutter_seconds * timeline.fps / self._supersample
+        x, y = (ends[1] - ends[0]) * share
+        return float(x), float(y)
+
+
+def _moved(points_N3: Floats, pose_44: Floats) -> Floats:
+    return np.asarray(points_N3 @ pose_44[:3, :3].T + pose_44[:3, 3], dtype=np.float32)
+
+
+def _forearm_pose(wrist_44: Floats, elbow_3: Floats, scale: float) -> Floats:
+    """Stretch the forearm from the wrist to the elbow, its flat side along the back of the hand."""
+    along = wrist_44[:3, 3] - elbow_3
+    length = max(float(np.linalg.norm(along)), 1e-3)
+    x = along / length
+    y = np.cross(wrist_44[:3, 2], x)
+    y = y / max(float(np.linalg.norm(y)), 1e-6)
+    pose_44 = np.eye(4, dtype=np.float32)
+    pose_44[:3, 0], pose_44[:3, 1], pose_44[:3, 2] = x * length, y * scale, np.cross(x, y) * scale
+    pose_44[:3, 3] = wrist_44[:3, 3]
+    return pose_44
+
+
+def _box_around(alone: NDArray[np.uint8], supersample: int) -> tuple[float, float, float, float] | None:
+    """The rectangle of all pixels with an id, in pixels of the picture."""
+    x, y, width, height = cv2.boundingRect(alone)
+    if width == 0:
+        return None
+    s = float(supersample)
+    return x / s, y / s, (x + width) / s, (y + height) / s

@@ -1,0 +1,346 @@
+"""The scene in the renderer: one actor per part, hand, forearm and tool, one for all that never moves.
+
+What a pixel shows is written into its alpha value (a vertex colour's fourth channel, with blending switched off), so
+the colour picture and the map of ids come out of the same pass. Actors are made once; a frame sets matrices only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, hand_mesh
+from stormpsr.synthetic.look import Colour, Look
+from stormpsr.synthetic.meshes import Mesh, merge, pose_matrix
+from stormpsr.synthetic.product import Part, Product
+from stormpsr.synthetic.props import clutter_mesh, screwdriver
+from stormpsr.synthetic.shadows import hull_points
+from stormpsr.synthetic.textures import table_texture
+
+__all__ = ["ID_HANDS", "ID_ROOM", "ID_STATIC", "ID_TABLE", "ID_TOOL", "Actor", "Scene", "part_id"]
+
+Floats = NDArray[np.float32]
+
+ID_TABLE, ID_STATIC, ID_ROOM, ID_TOOL = 255, 254, 253, 252
+ID_HANDS = (250, 251)  # left, right; the forearm counts as the hand
+_GL_BLEND = 0x0BE2
+_NO_GL = (
+    "install Mesa's software renderer (Debian and Ubuntu: apt install libegl1 libgl1 libgl1-mesa-dri libx11-6 "
+    "libxrender1)"
+)
+
+
+def part_id(component_index: int) -> int:
+    """The id of a component's pixels."""
+    return component_index + 1
+
+
+def _vtk() -> Any:
+    try:
+        import vtk
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("drawing synthetic recordings", "synthetic", "vtk") from error
+    except ImportError as error:  # the shared libraries that vtk itself needs
+        raise InputError(f"the renderer cannot be loaded ({error})", cure=_NO_GL) from error
+    return vtk
+
+
+class Actor:
+    """A mesh with vertex colours that can be placed, shown and hidden."""
+
+    def __init__(self, mesh: Mesh, colours_V3: Floats, pixel_id: int, shine: float) -> None:
+        vtk = _vtk()
+        from vtk.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray
+
+        data = vtk.vtkPolyData()
+        points = vtk.vtkPoints()
+        points.SetData(numpy_to_vtk(mesh.vertices_V3, deep=True))
+        data.SetPoints(points)
+        cells = vtk.vtkCellArray()
+        offsets = np.arange(0, 3 * len(mesh.triangles_T3) + 1, 3, dtype=np.int64)
+        cells.SetData(
+            numpy_to_vtkIdTypeArray(offsets, deep=True),
+            numpy_to_vtkIdTypeArray(mesh.triangles_T3.ravel().astype(np.int64), deep=True),
+        )
+        data.SetPolys(cells)
+        data.GetPointData().SetNormals(numpy_to_vtk(mesh.normals_V3, deep=True))
+        self._data, self._pixel_id = data, pixel_id
+        self._matrix = vtk.vtkMatrix4x4()
+        self._pose_44 = np.eye(4, dtype=np.float32)
+        self._visible = True
+        mapper = vtk.vtkPolyDataMapper()
+        mapper.SetInputData(data)
+        mapper.SetColorModeToDirectScalars()
+        self.vtk_actor = vtk.vtkActor()
+        self.vtk_actor.SetMapper(mapper)
+        self.vtk_actor.SetUserMatrix(self._matrix)
+        self.vtk_actor.ForceOpaqueOn()
+        self.recolour(colours_V3, shine)
+
+    def recolour(self, colours_V3: Floats, shine: float) -> None:
+        from vtk.util.numpy_support import numpy_to_vtk
+
+        rgba = np.empty((len(colours_V3), 4), dtype=np.uint8)
+        rgba[:, :3] = np.clip(colours_V3 * 255, 0, 255)
+        rgba[:, 3] = self._pixel_id
+        self._data.GetPointData().SetScalars(numpy_to_vtk(rgba, deep=True))
+        appearance = self.vtk_actor.GetProperty()
+        appearance.SetSpecular(0.55 * shine)
+        appearance.SetSpecularPower(8 + 40 * shine)
+
+    def set_ambient(self, share: float) -> None:
+        self.vtk_actor.GetProperty().SetAmbient(share)
+
+    def place(self, pose_44: Floats) -> None:
+        self.show(True)
+        if not np.array_equal(pose_44, self._pose_44):
+            self._pose_44 = np.array(pose_44, dtype=np.float32)
+            self._matrix.DeepCopy(self._pose_44.ravel().tolist())
+
+    def show(self, visible: bool) -> None:
+        if visible != self._visible:
+            self._visible = visible
+            self.vtk_actor.SetVisibility(visible)
+
+    @property
+    def visible(self) -> bool:
+        return self._visible
+
+    @property
+    def pose_44(self) -> Floats:
+        return self._pose_44
+
+
+class Scene:
+    """All actors of a product in a look, and the window they are drawn in. Call `close` at the end."""
+
+    def __init__(self, product: Product, look: Look, width: int, height: int) -> None:
+        self.product = product
+        self._vtk = _vtk()
+        self._window, self._renderer = self._open(width, height)
+        self.width, self.height = width, height
+        self._pixels = self._vtk.vtkUnsignedCharArray()
+        self.parts = [Actor(part.mesh, np.ones_like(part.mesh.vertices_V3), part_id(k), 0.3)
+                      for k, part in enumerate(product.parts)]
+        self._hand_meshes = [[hand_mesh(level / (CURL_LEVELS - 1), left=left) for level in range(CURL_LEVELS)]
+                             for left in (True, False)]
+        self.hands = [[Actor(hand.mesh, np.ones_like(hand.mesh.vertices_V3), ID_HANDS[side], 0.1) for hand in meshes]
+                      for side, meshes in enumerate(self._hand_meshes)]
+        tool_mesh, self._tool_is_handle = screwdriver()
+        self.tool = Actor(tool_mesh, np.ones_like(tool_mesh.vertices_V3), ID_TOOL, 0.6)
+        self.part_hulls = [[hull_points(piece.mesh.vertices_V3) for piece in part.pieces] for part in product.parts]
+        self.hand_hulls = [[hull_points(hand.mesh.vertices_V3) for hand in meshes] for meshes in self._hand_meshes]
+        self.tool_hull = hull_points(tool_mesh.vertices_V3, 16)
+        for actor in self._moving():
+            self._renderer.AddActor(actor.vtk_actor)
+        self.forearms: list[Actor] = []
+        self._look_actors: list[Any] = []
+        self.static_hulls: list[Floats] = []
+        self.set_look(look)
+
+    def _open(self, width: int, height: int) -> tuple[Any, Any]:
+        # Rasterising in the calling thread: at these sizes Mesa's own threads cost more than they bring.
+        os.environ.setdefault("LP_NUM_THREADS", "0")
+        vtk = self._vtk
+        vtk.vtkObject.GlobalWarningDisplayOff()  # the probe for a screen warns where there is none
+        window = vtk.vtkRenderWindow()
+        window.SetOffScreenRendering(True)
+        window.SetMultiSamples(0)
+        window.SetAlphaBitPlanes(True)
+        window.SetSize(width, height)
+        renderer = vtk.vtkRenderer()
+        renderer.AutomaticLightCreationOff()
+        renderer.SetBackground(0.0, 0.0, 0.0)
+        renderer.SetBackgroundAlpha(0.0)
+        window.AddRenderer(renderer)
+        window.Render()
+        if not window.SupportsOpenGL():
+            raise InputError("no OpenGL for drawing off screen", cure=_NO_GL)
+        state = window.GetState()
+        # ids live in alpha: it must arrive as it is
+        renderer.AddObserver("StartEvent", lambda *_: state.vtkglDisable(_GL_BLEND))
+        return window, renderer
+
+    def _moving(self) -> Iterable[Actor]:
+        yield from self.parts
+        for meshes in self.hands:
+            yield from meshes
+        yield self.tool
+
+    # ------------------------------------------------------------------ looks
+    def set_look(self, look: Look) -> None:
+        """Colours, light and everything on the table; meshes of parts and hands stay."""
+        self.look = look
+        for actor in self._look_actors:
+            self._renderer.RemoveActor(actor)
+        self._look_actors = []
+        self._renderer.RemoveAllLights()
+        for light in look.lights:
+            lamp = self._vtk.vtkLight()
+            lamp.SetLightTypeToSceneLight()
+            lamp.PositionalOff()
+            lamp.SetPosition(*light.direction)
+            lamp.SetFocalPoint(0, 0, 0)
+            lamp.SetColor(*light.colour)
+            lamp.SetIntensity(light.strength)
+            self._renderer.AddLight(lamp)
+        for k, part in enumerate(self.product.parts):
+            self.parts[k].recolour(self._part_colours(part, k), self._shine(part))
+        for actors, meshes in zip(self.hands, self._hand_meshes, strict=True):
+            for actor, hand in zip(actors, meshes, strict=True):
+                actor.recolour(self._hand_colours(hand), 0.25 if look.glove else 0.15)
+        self.tool.recolour(np.where(self._tool_is_handle[:, None], look.tool_colour, 0.75).astype(np.float32), 0.7)
+        self._add_forearms()
+        self._add_static()
+        self._add_table()
+        for actor in (*self._moving(), *self.forearms):
+            actor.set_ambient(look.ambient)
+
+    def _part_colours(self, part: Part, component_index: int) -> Floats:
+        shade = self.look.part_shade[component_index]
+        return np.concatenate([
+            np.tile(np.asarray(self.look.material_colours[piece.material], dtype=np.float32) * shade,
+                    (len(piece.mesh.vertices_V3), 1))
+            for piece in part.pieces
+        ])
+
+    def _shine(self, part: Part) -> float:
+        return float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces]))
+
+    def _hand_colours(self, hand: HandMesh) -> Floats:
+        if self.look.glove is not None:
+            return np.tile(np.asarray(self.look.glove, dtype=np.float32), (len(hand.palm_V), 1))
+        skin = np.asarray(self.look.skin)
+        pale = 0.55 * skin + 0.45 * np.array([0.86, 0.66, 0.58])
+        nail = 0.45 * skin + 0.55 * np.array([0.93, 0.76, 0.72])
+        rng = np.random.default_rng(3)
+        colours = skin + hand.palm_V[:, None] * 0.7 * (pale - skin)
+        colours = colours + hand.nail_V[:, None] * (nail - colours)
+        return (colours * (1 + 0.03 * rng.standard_normal((len(colours), 1)))).astype(np.float32)
+
+    def _add_forearms(self) -> None:
+        look = self.look
+        mesh, is_sleeve = forearm_mesh(look.sleeve_share if look.sleeve is not None else 0.0)
+        skin = np.asarray(look.skin, dtype=np.float32)
+        cloth = np.asarray(look.sleeve if look.sleeve is not None else look.skin, dtype=np.float32)
+        colours = np.where(is_sleeve[:, None], cloth, skin)
+        if look.glove is not None:  # the cuff
+            cuff = (mesh.vertices_V3[:, 0] > -0.2) & ~is_sleeve
+            colours[cuff] = np.asarray(look.glove, dtype=np.float32)
+        self.forearms = [Actor(mesh, colours, ID_HANDS[side], 0.08) for side in (0, 1)]
+        self.forearm_hull = hull_points(mesh.vertices_V3)
+        for forearm in self.forearms:
+            self._add(forearm.vtk_actor)
+
+    def _add_static(self) -> None:
+        """Clutter, spare parts and the room as one actor."""
+        look = self.look
+        meshes, colours, self.static_hulls = [], [], []
+        for thing in look.clutter:
+            mesh = clutter_mesh(thing.kind, thing.scale).moved(thing.pose_44)
+            meshes.append(mesh)
+            colours.append(np.tile(np.asarray(thing.colour, dtype=np.float32), (len(mesh.vertices_V3), 1)))
+            self.static_hulls.append(hull_points(mesh.vertices_V3))
+        for spare in look.spares:
+            part = self.product.parts[spare.component_index]
+            meshes.append(part.mesh.moved(spare.pose_44))
+            colours.append(self._part_colours(part, spare.component_index))
+            self.static_hulls += [hull_points(piece.mesh.moved(spare.pose_44).vertices_V3) for piece in part.pieces]
+        if meshes:
+            static = Actor(merge(meshes), np.concatenate(colours), ID_STATIC, 0.4)
+            static.set_ambient(look.ambient)
+            self._add(static.vtk_actor)
+        room, shades = _room(look.room_colour)
+        walls = Actor(room, shades, ID_ROOM, 0.05)
+        walls.set_ambient(look.ambient)
+        self._add(walls.vtk_actor)
+
+    def _add_table(self) -> None:
+        vtk, look = self._vtk, self.look
+        from vtk.util.numpy_support import numpy_to_vtk
+
+        plane = vtk.vtkPlaneSource()
+        plane.SetOrigin(-0.8, -0.4, 0)
+        plane.SetPoint1(0.8, -0.4, 0)
+        plane.SetPoint2(-0.8, 0.75, 0)
+        plane.Update()
+        data = plane.GetOutput()
+        corners = np.array([[-0.8, -0.4], [0.8, -0.4], [-0.8, 0.75], [0.8, 0.75]], dtype=np.float32)
+        turn = pose_matrix((0, 0, 0), (0, 0, look.table_turn_degrees))[:2, :2]
+        data.GetPointData().SetTCoords(numpy_to_vtk((corners @ turn.T / 0.9 + 0.5).astype(np.float32), deep=True))
+        picture = table_texture(look.table_kind, look.table_colour, look.table_accent, look.seed)
+        image = vtk.vtkImageData()
+        image.SetDimensions(picture.shape[1], picture.shape[0], 1)
+        image.GetPointData().SetScalars(numpy_to_vtk(picture.reshape(-1, 3), deep=True))
+        texture = vtk.vtkTexture()
+        texture.SetInputData(image)
+        texture.InterpolateOn()
+        texture.MipmapOn()
+        texture.RepeatOn()
+        mapper = vtk.vtkPolyDataMapper()
+        mapper.SetInputData(data)
+        actor = vtk.vtkActor()
+        actor.SetMapper(mapper)
+        actor.SetTexture(texture)
+        actor.ForceOpaqueOn()
+        actor.GetProperty().SetAmbient(look.ambient)
+        actor.GetProperty().SetSpecular(0.0)
+        self._add(actor)
+
+    def _add(self, actor: Any) -> None:
+        self._look_actors.append(actor)
+        self._renderer.AddActor(actor)
+
+    # ------------------------------------------------------------------ drawing
+    def aim(self, camera_44: Floats, half_y: float) -> None:
+        """Put the camera somewhere; `half_y` is half the picture's height at distance 1."""
+        camera = self._renderer.GetActiveCamera()
+        eye = camera_44[:3, 3].astype(float)
+        camera.SetPosition(*eye)
+        camera.SetFocalPoint(*(eye - camera_44[:3, 2]))
+        camera.SetViewUp(*camera_44[:3, 1].astype(float))
+        camera.SetViewAngle(float(np.rad2deg(2 * np.arctan(half_y))))
+        camera.SetClippingRange(0.03, 6.0)
+
+    def draw(self, *, assembly_only: Iterable[int] | None = None) -> NDArray[np.uint8]:
+        """Red, green, blue and id of every pixel, lowest row first; with `assembly_only`, these components alone."""
+        hidden: list[Any] = []
+        if assembly_only is not None:
+            kept = {id(self.parts[k].vtk_actor) for k in assembly_only}
+            for actor in [a.vtk_actor for a in self._moving() if a.visible] + self._look_actors:
+                if id(actor) not in kept and actor.GetVisibility():
+                    actor.VisibilityOff()
+                    hidden.append(actor)
+        self._window.Render()
+        self._window.GetRGBACharPixelData(0, 0, self.width - 1, self.height - 1, 0, self._pixels)
+        for actor in hidden:
+            actor.VisibilityOn()
+        from vtk.util.numpy_support import vtk_to_numpy
+
+        return np.asarray(vtk_to_numpy(self._pixels).reshape(self.height, self.width, 4))
+
+    def close(self) -> None:
+        """Give the window's memory back."""
+        self._window.Finalize()
+
+
+def _room(colour: Colour) -> tuple[Mesh, Floats]:
+    """A floor and a back wall, with some furniture on it so that a raised head sees something."""
+    from stormpsr.synthetic.meshes import PRIMITIVES
+
+    box = PRIMITIVES["box"][0]
+    pieces = [
+        (box(size=(6.0, 6.0, 0.02)), (0.0, 1.0, -0.75), 0.55),
+        (box(size=(6.0, 0.02, 3.5)), (0.0, 2.2, 0.9), 1.0),
+        (box(size=(1.2, 0.4, 1.6)), (-1.3, 1.9, 0.0), 0.7),
+        (box(size=(0.9, 0.05, 0.7)), (0.7, 2.15, 0.9), 1.35),
+    ]
+    meshes = [mesh.moved(pose_matrix(at)) for mesh, at, _ in pieces]
+    shades = [np.tile(np.asarray(colour, dtype=np.float32) * shade, (len(mesh.vertices_V3), 1))
+              for mesh, (_, _, shade) in zip(meshes, pieces, strict=True)]
+    return merge(meshes), np.concatenate(shades)

@@ -1,0 +1,76 @@
+"""Table tops from numbers: wood, cutting mat, fabric, concrete, laminate."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["table_texture"]
+
+Floats = NDArray[np.float32]
+
+
+def _noise(rng: np.random.Generator, size: int, cells_x: int, cells_y: int) -> Floats:
+    """Smooth noise from -1 to 1 with about so many bumps across and down."""
+    coarse = rng.uniform(-1, 1, (cells_y, cells_x)).astype(np.float32)
+    return np.asarray(cv2.resize(coarse, (size, size), interpolation=cv2.INTER_CUBIC), dtype=np.float32)
+
+
+def _wood(rng: np.random.Generator, size: int) -> Floats:
+    """Long grain with rings, cut into planks."""
+    across = np.linspace(0, 1, size, dtype=np.float32)[:, None]
+    planks = int(rng.integers(3, 8))
+    plank = np.floor(across * planks).astype(int)
+    shift = rng.uniform(0, 1, planks + 1).astype(np.float32)[plank]
+    rings = np.sin(2 * np.pi * (across * planks * 3 + shift * 7 + 0.5 * _noise(rng, size, 3, 12)))
+    fine = _noise(rng, size, 10, size // 3)
+    seam = np.abs(across * planks - np.round(across * planks)) < 0.012 * planks
+    return np.asarray(0.5 + 0.2 * rings + 0.2 * fine + 0.5 * (shift - 0.5) + 0.6 * seam, dtype=np.float32)
+
+
+def _mat(rng: np.random.Generator, size: int) -> Floats:
+    """A cutting mat with a grid of thin lines."""
+    lines = int(rng.integers(14, 26))
+    axis = np.arange(size, dtype=np.float32) * lines / size
+    thin = (np.abs(axis - np.round(axis)) < 0.035).astype(np.float32)
+    thick = (np.abs(axis / 5 - np.round(axis / 5)) < 0.012).astype(np.float32)
+    line = np.maximum(thin * 0.5, thick)
+    return np.asarray(np.maximum(line[:, None], line[None, :]) + 0.05 * _noise(rng, size, 40, 40), dtype=np.float32)
+
+
+def _fabric(rng: np.random.Generator, size: int) -> Floats:
+    """A weave, sometimes with stripes, with soft folds."""
+    axis = np.arange(size, dtype=np.float32)
+    weave = 0.5 + 0.15 * np.sin(axis * 2.1)[:, None] + 0.15 * np.sin(axis * 2.1)[None, :]
+    if rng.random() < 0.5:
+        stripes = (np.sin(axis * rng.uniform(0.05, 0.25)) > 0.3).astype(np.float32)
+        weave = weave + 0.5 * stripes[None, :]
+        if rng.random() < 0.5:
+            weave = weave + 0.5 * stripes[:, None]
+    return np.asarray(weave + 0.35 * _noise(rng, size, 5, 5), dtype=np.float32)
+
+
+def _concrete(rng: np.random.Generator, size: int) -> Floats:
+    total = np.full((size, size), 0.5, dtype=np.float32)
+    for cells, weight in ((4, 0.4), (12, 0.3), (50, 0.2), (size // 2, 0.25)):
+        total += weight * _noise(rng, size, cells, cells)
+    return total
+
+
+def _laminate(rng: np.random.Generator, size: int) -> Floats:
+    return np.asarray(0.4 + 0.3 * _noise(rng, size, 3, 3) + 0.2 * _noise(rng, size, size // 2, size // 2))
+
+
+_PATTERNS = {"wood": _wood, "mat": _mat, "fabric": _fabric, "concrete": _concrete, "laminate": _laminate}
+
+
+def table_texture(
+    kind: str, colour: tuple[float, float, float], accent: tuple[float, float, float], seed: int, size: int = 512
+) -> NDArray[np.uint8]:
+    """A square picture, red green blue, of a table top whose pattern goes from `colour` to `accent`."""
+    rng = np.random.default_rng(seed)
+    pattern = np.clip(_PATTERNS[kind](rng, size), -0.3, 1.3)[..., None]
+    picture = np.asarray(colour) * (1 - pattern) + np.asarray(accent) * pattern
+    shade = 1.0 + 0.12 * _noise(rng, size, 3, 3)[..., None]  # light is never even over a table
+    return np.asarray(np.clip(picture * shade * 255, 0, 255), dtype=np.uint8)
