@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal, get_args
 
 from stormpsr.errors import InputError
@@ -166,20 +167,33 @@ def _procedure_order_similarity(labels: Sequence[StepEvent], events: Sequence[St
     if not labels:
         return 0.0 if events else 1.0
     label_order = _labels_in_order(labels, events)
-    place = {step_id: i for i, step_id in reversed(list(enumerate(label_order)))}  # where a step first stands
+    place = _first_places(label_order)
     ordered = sorted(events, key=lambda event: (event.frame, place.get(event.step_id, len(labels)), event.step_id))
     distance = damerau_levenshtein(label_order, [event.step_id for event in ordered])
     return 1.0 - min(distance / len(labels), 1.0)
 
 
 def _labels_in_order(labels: Sequence[StepEvent], events: Sequence[StepEvent]) -> list[int]:
-    """Labels by frame; those of one frame as their steps are first predicted from there on, the others last, by id."""
+    """Labels by frame; those of one frame as their steps are first predicted from there on, the others last, by id.
+
+    Steps first predicted in the same frame go by where they stand already, then by id: that is how the events of that
+    frame are put in order, so that a perfect prediction has POS 1 also where a step is repeated.
+    """
     frames_of: dict[int, list[int]] = defaultdict(list)
     for event in events:
         frames_of[event.step_id].append(event.frame)
+    order: list[int] = []
+    for frame, group in groupby(sorted(labels, key=_by_frame), key=lambda label: label.frame):
+        place = _first_places(order)
+        keys: list[tuple[float, int, int]] = []
+        for label in group:
+            first = min((at for at in frames_of[label.step_id] if at >= frame), default=float("inf"))
+            stands = place.get(label.step_id, len(labels)) if first < float("inf") else len(labels)
+            keys.append((first, stands, label.step_id))
+        order.extend(step_id for _, _, step_id in sorted(keys))
+    return order
 
-    def key(label: StepEvent) -> tuple[int, float, int]:
-        later = [frame for frame in frames_of[label.step_id] if frame >= label.frame]
-        return label.frame, min(later, default=float("inf")), label.step_id
 
-    return [label.step_id for label in sorted(labels, key=key)]
+def _first_places(order: Sequence[int]) -> dict[int, int]:
+    """Where each step first stands in a sequence."""
+    return {step_id: i for i, step_id in reversed(list(enumerate(order)))}
