@@ -15,16 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.synthetic.meshes import Mesh
+from stormpsr.synthetic.meshes import Mesh, merge
 
 __all__ = ["CURL_LEVELS", "HandMesh", "forearm_mesh", "hand_mesh"]
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.float32]
 
 CURL_LEVELS = 10
 """How many meshes there are between the flat hand and the fist."""
 
-_CELL = 0.0042
+_CELL = 0.0048
 _MAX_TRIANGLES = 1000
 
 # knuckle (x, y), the three phalanges' lengths, radius at the knuckle and at the tip, splay in degrees
@@ -40,16 +40,18 @@ _FINGERS = (
 class _Bone:
     """A round bar between two points with a radius at either end."""
 
-    start: Floats
-    end: Floats
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
     radius_start: float
     radius_end: float
 
     def distance(self, points_N3: Floats) -> Floats:
-        along = self.end - self.start
-        share_N = np.clip((points_N3 - self.start) @ along / float(along @ along), 0.0, 1.0)
-        gap_N = np.linalg.norm(points_N3 - self.start - share_N[:, None] * along, axis=1)
-        return np.asarray(gap_N - self.radius_start - share_N * (self.radius_end - self.radius_start))
+        along = (self.end - self.start).astype(np.float32)
+        offset_N3 = points_N3 - self.start.astype(np.float32)
+        share_N = np.clip(offset_N3 @ (along / np.float32(along @ along)), 0.0, 1.0)
+        offset_N3 -= share_N[:, None] * along
+        gap_N = np.sqrt(np.einsum("nd,nd->n", offset_N3, offset_N3))
+        return np.asarray(gap_N - self.radius_start - share_N * np.float32(self.radius_end - self.radius_start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +59,18 @@ class HandMesh:
     """A hand's surface, and per vertex how much it is palm (1) or back (0), and how much it is a nail."""
 
     mesh: Mesh
-    palm_V: NDArray[np.float32]
-    nail_V: NDArray[np.float32]
+    palm_V: Floats
+    nail_V: Floats
+
+    def mirrored(self) -> HandMesh:
+        """The other hand."""
+        flip = np.array([1, -1, 1], dtype=np.float32)
+        mesh = Mesh(
+            self.mesh.vertices_V3 * flip,
+            self.mesh.normals_V3 * flip,
+            np.ascontiguousarray(self.mesh.triangles_T3[:, ::-1]),
+        )
+        return HandMesh(mesh, self.palm_V, self.nail_V)
 
 
 def _blend(one: Floats, other: Floats, width: float) -> Floats:
@@ -84,7 +96,7 @@ def _finger_bones(curl: float, finger: int) -> list[_Bone]:
 
 
 def _thumb_bones(curl: float) -> list[_Bone]:
-    def unit(vector: Floats) -> Floats:
+    def unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(vector / np.linalg.norm(vector))
 
     first = unit((1 - curl) * np.array([0.66, 0.72, -0.28]) + curl * np.array([0.72, 0.34, -0.66]))
@@ -116,6 +128,12 @@ class _Body:
         self.thumb = _thumb_bones(curl)
         self.fingers = [_finger_bones(curl, finger) for finger in range(4)]
 
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A box around the bones with room for the flesh."""
+        bones = [*self.palm, *self.thumb, *(bone for finger in self.fingers for bone in finger)]
+        ends = np.stack([point for bone in bones for point in (bone.start, bone.end)])
+        return ends.min(axis=0) - 0.028, ends.max(axis=0) + 0.028
+
     def distance(self, points_N3: Floats) -> Floats:
         palm = self._chain(self.palm, points_N3, 0.012)
         whole = _blend(palm, self._chain(self.thumb, points_N3, 0.004), 0.014)
@@ -131,16 +149,16 @@ class _Body:
         return total
 
     def normals(self, points_N3: Floats) -> Floats:
-        step = 0.0008
+        step, axes = np.float32(0.0008), np.eye(3, dtype=np.float32)
         slope = np.stack(
-            [self.distance(points_N3 + step * axis) - self.distance(points_N3 - step * axis) for axis in np.eye(3)],
+            [self.distance(points_N3 + step * axis) - self.distance(points_N3 - step * axis) for axis in axes],
             axis=1,
         )
         return np.asarray(slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), 1e-12))
 
     def nails(self, points_N3: Floats, normals_N3: Floats) -> Floats:
         """1 on the back of the last phalanges' ends."""
-        nail = np.zeros(len(points_N3))
+        nail = np.zeros(len(points_N3), dtype=np.float32)
         for bones in (*self.fingers, self.thumb):
             tip = bones[-1]
             along = (tip.end - tip.start) / np.linalg.norm(tip.end - tip.start)
@@ -151,26 +169,24 @@ class _Body:
         return nail
 
 
-def hand_mesh(curl: float, *, left: bool) -> HandMesh:
-    """The surface of a hand with a curl from 0 (flat) to 1 (fist)."""
+def hand_mesh(curl: float) -> HandMesh:
+    """The surface of a right hand with a curl from 0 (flat) to 1 (fist)."""
     import pyvista
 
     body = _Body(curl)
-    low, high = np.array([-0.045, -0.075, -0.115]), np.array([0.215, 0.115, 0.035])
+    low, high = body.bounds()
     counts = np.ceil((high - low) / _CELL).astype(int) + 1
     grid = pyvista.ImageData(dimensions=tuple(counts), spacing=(_CELL,) * 3, origin=tuple(low))
-    grid["distance"] = body.distance(np.asarray(grid.points, dtype=np.float64))
-    surface = grid.contour([0.0], scalars="distance", method="flying_edges").triangulate()
+    grid["distance"] = body.distance(np.asarray(grid.points, dtype=np.float32))
+    surface = grid.contour([0.0], scalars="distance", method="flying_edges")
     surface = surface.decimate(max(0.0, 1.0 - _MAX_TRIANGLES / max(surface.n_cells, 1)))
-    points = np.asarray(surface.points, dtype=np.float64)
+    points = np.asarray(surface.points, dtype=np.float32)
     normals = body.normals(points)
-    nails = body.nails(points, normals)
-    triangles = np.asarray(surface.faces).reshape(-1, 4)[:, 1:].astype(np.int32)
-    if left:
-        points, normals, triangles = points * [1, -1, 1], normals * [1, -1, 1], triangles[:, ::-1]
-    mesh = Mesh(points.astype(np.float32), normals.astype(np.float32), np.ascontiguousarray(triangles))
+    # the contour winds its triangles the other way round: towards smaller values
+    triangles = np.asarray(surface.faces).reshape(-1, 4)[:, :0:-1].astype(np.int32)
+    mesh = Mesh(points, normals, np.ascontiguousarray(triangles))
     palm = np.clip(-normals[:, 2] * 1.5, 0.0, 1.0)
-    return HandMesh(mesh, palm.astype(np.float32), nails.astype(np.float32))
+    return HandMesh(mesh, palm, body.nails(points, normals))
 
 
 def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
@@ -179,21 +195,23 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
     Its length is 1 and its thickness in metres: the renderer stretches it along x to reach the elbow.
     """
     sides = 14
-    ends = [(0.06, 0.0205, 0.0265), (-0.12, 0.0215, 0.029), (-0.35, 0.030, 0.036), (-0.7, 0.040, 0.043), (-1.0, 0.042, 0.044)]
+    ends = [
+        (0.06, 0.0205, 0.0265),
+        (-0.12, 0.0215, 0.029),
+        (-0.35, 0.030, 0.036),
+        (-0.7, 0.040, 0.043),
+        (-1.0, 0.042, 0.044),
+    ]
     skin = _lofted([(x, z, y) for x, z, y in ends], sides)
     if sleeve_share <= 0:
         return skin, np.zeros(len(skin.vertices_V3), dtype=bool)
     start = -(1.0 - sleeve_share)
     profile = np.array(ends)[::-1]
     rings = []
-    for x, extra in ((start + 0.004, 0.003), (start, 0.010), (start - 0.05, 0.011), (-0.75, 0.013), (-1.0, 0.016)):
-        if x > start - 1e-9 or x < start:
-            thin, wide = (float(np.interp(x, profile[:, 0], profile[:, k])) for k in (1, 2))
-            rings.append((x, thin + extra, wide + extra))
-    rings = sorted(rings, key=lambda ring: -ring[0])
+    for x, extra in ((start + 0.004, 0.003), (start, 0.010), ((start - 1.0) / 2, 0.012), (-1.0, 0.016)):
+        thin, wide = (float(np.interp(x, profile[:, 0], profile[:, k])) for k in (1, 2))
+        rings.append((x, thin + extra, wide + extra))
     cloth = _lofted(rings, sides)
-    from stormpsr.synthetic.meshes import merge
-
     whole = merge([skin, cloth])
     is_sleeve = np.arange(len(whole.vertices_V3)) >= len(skin.vertices_V3)
     return whole, is_sleeve

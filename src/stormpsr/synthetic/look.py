@@ -90,9 +90,7 @@ class Look:
     jpeg_quality: int
 
     @classmethod
-    def draw(
-        cls, product: Product, seed: int, keep_clear: Sequence[tuple[float, float, float]] = ()
-    ) -> Look:
+    def draw(cls, product: Product, seed: int, keep_clear: Sequence[tuple[float, float, float]] = ()) -> Look:
         """A random look. `keep_clear` are circles (x, y, radius) on the table where no clutter or spare may lie."""
         rng = np.random.default_rng(seed)
         glove = _hsv(rng, (0, 1), (0.0, 0.9), (0.2, 0.95)) if rng.random() < 0.25 else None
@@ -115,9 +113,7 @@ class Look:
             shadow=float(rng.uniform(0.3, 0.65)),
             spares=_spares(rng, product, occupied),
             clutter=_clutter(rng, occupied),
-            material_colours={
-                name: _hsv(rng, m.hue, m.saturation, m.value) for name, m in product.materials.items()
-            },
+            material_colours={name: _hsv(rng, m.hue, m.saturation, m.value) for name, m in product.materials.items()},
             part_shade=tuple(float(x) for x in rng.uniform(0.92, 1.08, product.n_components)),
             tool_colour=_hsv(rng, (0, 1), (0.5, 0.95), (0.3, 0.85)),
             skin=_as_colour(skin),
@@ -125,13 +121,13 @@ class Look:
             sleeve=sleeve,
             sleeve_share=float(rng.uniform(0.25, 0.9)),
             hand_scale=float(np.clip(rng.normal(0.95, 0.07), 0.8, 1.1)),
-            field_of_view_degrees=float(rng.uniform(58, 66)),
+            field_of_view_degrees=float(rng.uniform(58, 64)),
             distortion=float(rng.uniform(0.03, 0.16)),
             exposure=float(np.exp(rng.normal(0, 0.13))),
             white_balance=_as_colour(np.array([1 + warmth, 1.0 + rng.normal(0, 0.015), 1 - warmth]), high=2.0),
             gamma=float(rng.uniform(0.85, 1.15)),
             vignette=float(rng.uniform(0.05, 0.35)),
-            noise=float(rng.uniform(1.5, 6.0)),
+            noise=float(rng.uniform(1.0, 4.5)),
             shutter_seconds=float(rng.uniform(1 / 120, 1 / 40)),
             jpeg_quality=int(rng.integers(82, 94)),
         )
@@ -145,7 +141,9 @@ def _as_colour(rgb: NDArray[np.float64], high: float = 1.0) -> Colour:
 def _hsv(
     rng: np.random.Generator, hue: tuple[float, float], saturation: tuple[float, float], value: tuple[float, float]
 ) -> Colour:
-    return colorsys.hsv_to_rgb(float(rng.uniform(*hue)) % 1.0, float(rng.uniform(*saturation)), float(rng.uniform(*value)))
+    return colorsys.hsv_to_rgb(
+        float(rng.uniform(*hue)) % 1.0, float(rng.uniform(*saturation)), float(rng.uniform(*value))
+    )
 
 
 def _table_colours(rng: np.random.Generator, kind: str) -> tuple[Colour, Colour]:
@@ -159,7 +157,7 @@ def _table_colours(rng: np.random.Generator, kind: str) -> tuple[Colour, Colour]
     if kind == "laminate":
         base = np.array(_hsv(rng, (0.05, 0.65), (0.0, 0.15), (0.7, 0.92)))
         return _as_colour(base), _as_colour(base * rng.uniform(0.85, 0.95))
-    base = np.array(_hsv(rng, (0, 1), (0.1, 0.6), (0.25, 0.7)))
+    base = np.array(_hsv(rng, (0, 1), (0.05, 0.45), (0.25, 0.7)))
     contrast = rng.uniform(0.6, 0.85) if rng.random() < 0.5 else rng.uniform(1.15, 1.4)
     return _as_colour(base), _as_colour(base * contrast)
 
@@ -211,6 +209,6 @@ def _clutter(rng: np.random.Generator, occupied: list[tuple[float, float, float]
         place = _free_place(rng, occupied, 0.07 * scale, 0.6)
         if place is not None:
             pose = pose_matrix((place[0], place[1], 0.0), (0.0, 0.0, float(rng.uniform(0, 360))))
-            colour = _hsv(rng, (0, 1), (0.0, 0.7), (0.12, 0.9))
+            colour = _hsv(rng, (0, 1), (0.0, 0.5), (0.15, 0.8))
             things.append(Clutter(str(rng.choice(CLUTTER_KINDS)), pose, scale, colour))
     return tuple(things)

@@ -92,8 +92,8 @@ def _flat(corners_T33: NDArray[np.float64]) -> Mesh:
 
 
 def _sides(radius: float) -> int:
-    """Sides of something round: 10 for a pin of a few millimetres up to 24 for a wheel."""
-    return int(np.clip(8 + radius * 400, 10, 24))
+    """Sides of something round: 9 for a pin of a few millimetres up to 18 for a wheel."""
+    return int(np.clip(8 + radius * 350, 9, 18))
 
 
 def _revolved(profile: list[tuple[float, float]], sides: int) -> Mesh:
@@ -146,8 +146,9 @@ def _cone(radius: float, height: float, top_radius: float = 0.0) -> Mesh:
 
 def _sphere(radius: float) -> Mesh:
     sides = max(10, _sides(radius) - 4)
-    around = np.linspace(-np.pi / 2, np.pi / 2, sides // 2 + 1)
-    mesh = _revolved([(max(float(radius * np.cos(a)), 0.0), float(radius * np.sin(a))) for a in around], sides)
+    around = np.linspace(-np.pi / 2, np.pi / 2, sides // 2 + 1)[1:-1]
+    belt = [(float(radius * np.cos(a)), float(radius * np.sin(a))) for a in around]
+    mesh = _revolved([(0.0, -radius), *belt, (0.0, radius)], sides)
     return Mesh(mesh.vertices_V3, mesh.vertices_V3 / np.float32(radius), mesh.triangles_T3)
 
 
@@ -293,7 +294,9 @@ def _simplified(
 
     faces = np.column_stack([np.full(len(triangles), 3), triangles]).ravel()
     surface = pyvista.PolyData(vertices, faces).decimate(1.0 - max_triangles / len(triangles))
-    return np.asarray(surface.points, dtype=np.float64), np.asarray(surface.faces).reshape(-1, 4)[:, 1:].astype(np.int64)
+    return np.asarray(surface.points, dtype=np.float64), np.asarray(surface.faces).reshape(-1, 4)[:, 1:].astype(
+        np.int64
+    )
 
 
 def _with_creases(vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> Mesh:

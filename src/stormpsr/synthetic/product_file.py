@@ -173,9 +173,11 @@ class _Reader:
             self.fail(node, f"part {name!r} has no shape", "add 'shape:' with a list of primitives or mesh files")
         pieces = tuple(self.piece(item) for item in self.items(entries["shape"], "shape"))
         pose_44 = self.pose(entries)
-        wrong = tuple(self.wrong_pose(item, pose_44) for item in self.items(entries["wrong"], "wrong")) if (
-            "wrong" in entries
-        ) else ()
+        wrong = (
+            tuple(self.wrong_pose(item, pose_44) for item in self.items(entries["wrong"], "wrong"))
+            if ("wrong" in entries)
+            else ()
+        )
         approach = np.array(self.numbers(entries["approach"], "approach", 3) if "approach" in entries else (0, 0, 1.0))
         if np.linalg.norm(approach) == 0:
             self.fail(entries["approach"], "approach is [0, 0, 0], but it must be a direction")

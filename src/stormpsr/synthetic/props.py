@@ -10,7 +10,9 @@ from stormpsr.synthetic.meshes import PRIMITIVES, Mesh, merge, pose_matrix
 __all__ = ["clutter_mesh", "screwdriver"]
 
 
-def _make(kind: str, at: tuple[float, float, float], turn: tuple[float, float, float] = (0, 0, 0), **sizes: object) -> Mesh:
+def _make(
+    kind: str, at: tuple[float, float, float], turn: tuple[float, float, float] = (0, 0, 0), **sizes: object
+) -> Mesh:
     return PRIMITIVES[kind][0](**sizes).moved(pose_matrix(at, turn))
 
 

@@ -162,20 +162,20 @@ class Renderer:
         scaled_44 = wrist_44.copy()
         scaled_44[:3, :3] *= self.look.hand_scale
         scene.hands[side][level].place(scaled_44)
-        scene.forearms[side].place(
-            _forearm_pose(wrist_44, timeline.elbow_FH3[frame_index, side], self.look.hand_scale)
-        )
+        scene.forearms[side].place(_forearm_pose(wrist_44, timeline.elbow_FH3[frame_index, side], self.look.hand_scale))
 
     # ------------------------------------------------------------------ visibility
     def _project_places(self, timeline: Timeline, frame_index: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Surface points of every component at its place in the assembly: pixel in the fine picture, and inside it."""
         object_44 = timeline.object_pose_F44[frame_index]
-        poses_C44 = np.stack([
-            self.product.pose_of(k, -1, int(timeline.wrong_choice_FC[frame_index, k]))
-            if timeline.part_place_FC[frame_index, k] == PartPlace.WRONG
-            else part.pose_44
-            for k, part in enumerate(self.product.parts)
-        ])
+        poses_C44 = np.stack(
+            [
+                self.product.pose_of(k, -1, int(timeline.wrong_choice_FC[frame_index, k]))
+                if timeline.part_place_FC[frame_index, k] == PartPlace.WRONG
+                else part.pose_44
+                for k, part in enumerate(self.product.parts)
+            ]
+        )
         world_C44 = object_44 @ poses_C44
         points_CP3 = self._surface_CP3 @ world_C44[:, :3, :3].transpose(0, 2, 1) + world_C44[:, None, :3, 3]
         pixels_CP2, in_front_CP = self._lens.pixel_of(points_CP3, timeline.camera_pose_F44[frame_index])
@@ -225,7 +225,9 @@ class Renderer:
         assembly_pixels_C = np.where(is_seated, alone_counts[span], 0).astype(np.float32)
         pixels_C = np.where(is_seated, seen[span], 0).astype(np.float32)
         inside_C = place_inside_CP.mean(axis=1).astype(np.float32)
-        share_C = np.divide(pixels_C, assembly_pixels_C, out=(inside_C > 0).astype(np.float32), where=assembly_pixels_C > 0)
+        share_C = np.divide(
+            pixels_C, assembly_pixels_C, out=(inside_C > 0).astype(np.float32), where=assembly_pixels_C > 0
+        )
         covers = np.zeros(256, dtype=bool)
         covers[[ID_TOOL, *ID_HANDS, ID_STATIC]] = True
         covers[[part_id(k) for k in range(n) if not is_seated[k]]] = True

@@ -125,12 +125,16 @@ class Scene:
         self._window, self._renderer = self._open(width, height)
         self.width, self.height = width, height
         self._pixels = self._vtk.vtkUnsignedCharArray()
-        self.parts = [Actor(part.mesh, np.ones_like(part.mesh.vertices_V3), part_id(k), 0.3)
-                      for k, part in enumerate(product.parts)]
-        self._hand_meshes = [[hand_mesh(level / (CURL_LEVELS - 1), left=left) for level in range(CURL_LEVELS)]
-                             for left in (True, False)]
-        self.hands = [[Actor(hand.mesh, np.ones_like(hand.mesh.vertices_V3), ID_HANDS[side], 0.1) for hand in meshes]
-                      for side, meshes in enumerate(self._hand_meshes)]
+        self.parts = [
+            Actor(part.mesh, np.ones_like(part.mesh.vertices_V3), part_id(k), 0.3)
+            for k, part in enumerate(product.parts)
+        ]
+        right = [hand_mesh(level / (CURL_LEVELS - 1)) for level in range(CURL_LEVELS)]
+        self._hand_meshes = [[hand.mirrored() for hand in right], right]
+        self.hands = [
+            [Actor(hand.mesh, np.ones_like(hand.mesh.vertices_V3), ID_HANDS[side], 0.1) for hand in meshes]
+            for side, meshes in enumerate(self._hand_meshes)
+        ]
         tool_mesh, self._tool_is_handle = screwdriver()
         self.tool = Actor(tool_mesh, np.ones_like(tool_mesh.vertices_V3), ID_TOOL, 0.6)
         self.part_hulls = [[hull_points(piece.mesh.vertices_V3) for piece in part.pieces] for part in product.parts]
@@ -179,6 +183,7 @@ class Scene:
         for actor in self._look_actors:
             self._renderer.RemoveActor(actor)
         self._look_actors = []
+        self._renderer.SetBackground(*(0.7 * x for x in look.room_colour))
         self._renderer.RemoveAllLights()
         for light in look.lights:
             lamp = self._vtk.vtkLight()
@@ -203,11 +208,15 @@ class Scene:
 
     def _part_colours(self, part: Part, component_index: int) -> Floats:
         shade = self.look.part_shade[component_index]
-        return np.concatenate([
-            np.tile(np.asarray(self.look.material_colours[piece.material], dtype=np.float32) * shade,
-                    (len(piece.mesh.vertices_V3), 1))
-            for piece in part.pieces
-        ])
+        return np.concatenate(
+            [
+                np.tile(
+                    np.asarray(self.look.material_colours[piece.material], dtype=np.float32) * shade,
+                    (len(piece.mesh.vertices_V3), 1),
+                )
+                for piece in part.pieces
+            ]
+        )
 
     def _shine(self, part: Part) -> float:
         return float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces]))
@@ -257,7 +266,7 @@ class Scene:
             self._add(static.vtk_actor)
         room, shades = _room(look.room_colour)
         walls = Actor(room, shades, ID_ROOM, 0.05)
-        walls.set_ambient(look.ambient)
+        walls.set_ambient(0.75)
         self._add(walls.vtk_actor)
 
     def _add_table(self) -> None:
@@ -341,6 +350,8 @@ def _room(colour: Colour) -> tuple[Mesh, Floats]:
         (box(size=(0.9, 0.05, 0.7)), (0.7, 2.15, 0.9), 1.35),
     ]
     meshes = [mesh.moved(pose_matrix(at)) for mesh, at, _ in pieces]
-    shades = [np.tile(np.asarray(colour, dtype=np.float32) * shade, (len(mesh.vertices_V3), 1))
-              for mesh, (_, _, shade) in zip(meshes, pieces, strict=True)]
+    shades = [
+        np.tile(np.asarray(colour, dtype=np.float32) * shade, (len(mesh.vertices_V3), 1))
+        for mesh, (_, _, shade) in zip(meshes, pieces, strict=True)
+    ]
     return merge(meshes), np.concatenate(shades)
