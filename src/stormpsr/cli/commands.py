@@ -1,0 +1,20 @@
+"""Which commands there are."""
+
+from __future__ import annotations
+
+import typer
+
+__all__ = ["mount"]
+
+
+def mount(app: typer.Typer) -> None:
+    """Hang every command into the tree."""
+    from stormpsr.cli import decode, demo, labels, oracle, procedure, score, synth
+
+    app.add_typer(procedure.app, name="procedure")
+    app.add_typer(labels.app, name="labels")
+    app.command("score")(score.score_command)
+    app.command("decode")(decode.decode_command)
+    app.command("oracle")(oracle.oracle_command)
+    app.add_typer(synth.app, name="synth")
+    app.command("demo")(demo.demo_command)

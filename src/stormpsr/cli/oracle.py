@@ -1,0 +1,136 @@
+"""`stormpsr oracle`: the ceiling of any detection-only method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, number, print_json, print_notes, print_table
+
+if TYPE_CHECKING:
+    from stormpsr.evaluation.oracle import OracleRecording
+    from stormpsr.labels import Note
+    from stormpsr.procedure import Procedure
+
+__all__ = ["oracle_command"]
+
+
+def oracle_command(
+    psr: Annotated[Path, typer.Option(help="Folder of recordings with PSR_labels.csv and PSR_labels_raw.csv.")],
+    procedure: Annotated[
+        str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
+    ],
+    boxes: Annotated[
+        Path | None, typer.Option(help="Folder of NAME_GT.csv; default: OD_labels.json inside each recording.")
+    ] = None,
+    split: Annotated[Literal["train", "val", "test"], typer.Option(help="Which recordings.")] = "test",
+    threshold: Annotated[
+        list[float] | None, typer.Option(help="Threshold of B2 and B3; may be given several times.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(min=0, max=1, help="Confidence of each box.")] = 0.9,
+    decay: Annotated[float, typer.Option(min=0, max=1, help="Factor per frame without support.")] = 0.75,
+    protocol: Annotated[
+        list[Literal["paper", "industreal", "storm"]] | None,
+        typer.Option(help="Scoring; may be given several times. Default: all three."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run the decoders on annotated boxes as if a perfect detector had seen them.
+
+    A box is drawn where a person could read the state of the whole object, and its class is the labelled state of its
+    frame: no method that waits for such views can do better.
+
+    Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
+    """
+    from stormpsr.procedure import Procedure
+
+    loaded = Procedure.load(procedure)
+    notes: list[Note] = []
+    recordings, without_boxes = _read(psr, boxes, split, loaded, confidence, notes)
+    rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or ["paper", "industreal", "storm"], decay)
+    bound = _bound(recordings, loaded)
+    print_notes(notes)
+    if as_json:
+        names = [recording.name for recording in recordings]
+        print_json({"split": split, "recordings": names, "without_boxes": without_boxes, "bound": bound, "rows": rows})
+        return
+    table = [
+        [
+            row["decoder"],
+            number(row["threshold"], 1),
+            row["protocol"],
+            number(row["pos"]),
+            number(row["f1"]),
+            number(row["delay_seconds"], 1),
+            number(row["delay_frames"], 0),
+        ]
+        for row in rows
+    ]
+    title = f"A perfect detector on {len(recordings)} recordings of {loaded.name!r}, split {split!r}"
+    columns = ["decoder", "threshold", "protocol", "POS", "F1", "tau (s)", "tau (frames)"]
+    print_table(title, columns, table, right=(1, 3, 4, 5, 6))
+    boxed = sum(recording.n_boxes for recording in recordings)
+    unknown = sum(recording.n_boxes_without_class for recording in recordings)
+    typer.echo(f"{boxed} boxes, {unknown} of them of states that the detector has no class for")
+    typer.echo(
+        f"wait from a completion to the next box: mean {number(bound['mean_wait_seconds'], 1)} s over "
+        f"{bound['n_followed']} of {bound['n_labels']} completions; the others are never followed by one"
+    )
+    if without_boxes:
+        typer.echo(f"left out, no boxes: {', '.join(without_boxes)}")
+
+
+def _read(
+    psr: Path, boxes: Path | None, split: str, procedure: Procedure, confidence: float, notes: list[Note]
+) -> tuple[list[OracleRecording], list[str]]:
+    from stormpsr.datasets import find_recordings
+    from stormpsr.errors import InputError
+    from stormpsr.evaluation.oracle import read_oracle_recording
+
+    recordings: list[OracleRecording] = []
+    without_boxes: list[str] = []
+    for folder in find_recordings(psr, split):
+        found = read_oracle_recording(folder, boxes, procedure, confidence=confidence, on_note=notes.append)
+        if found is None:
+            without_boxes.append(folder.name)
+        else:
+            recordings.append(found)
+    if not recordings:
+        cure = "give --boxes, the folder with NAME_GT.csv" if boxes is None else "its files are called NAME_GT.csv"
+        raise InputError(f"no boxes for any recording of split {split!r}", path=boxes or psr, cure=cure)
+    return recordings, without_boxes
+
+
+def _rows(
+    recordings: list[OracleRecording], procedure: Procedure, thresholds: list[float], protocols: list[Any], decay: float
+) -> list[dict[str, Any]]:
+    from stormpsr.evaluation.baselines import score_baseline
+
+    runs: list[tuple[str, Any, float | None]] = [("B1", "naive", None)]
+    runs += [(name, method, t) for name, method in (("B2", "confidence"), ("B3", "expected")) for t in thresholds]
+    rows: list[dict[str, Any]] = []
+    for name, method, threshold in runs:
+        for protocol in protocols:
+            summary = score_baseline(
+                recordings, procedure, method, threshold=threshold or 0.0, decay=decay, protocol=protocol
+            )
+            group = summary.all
+            delay = None if group.delay_seconds is None else group.delay_seconds * procedure.fps
+            figures = {"pos": group.pos, "f1": group.f1, "delay_seconds": group.delay_seconds, "delay_frames": delay}
+            rows.append({"decoder": f"{name} ({method})", "threshold": threshold, "protocol": protocol, **figures})
+    return rows
+
+
+def _bound(recordings: list[OracleRecording], procedure: Procedure) -> dict[str, Any]:
+    from stormpsr.evaluation.oracle import wait_for_clear_view
+
+    waits = [
+        wait
+        for recording in recordings
+        for wait in wait_for_clear_view(recording.labels, [detection.frame for detection in recording.detections])
+    ]
+    followed = [wait / procedure.fps for wait in waits if wait is not None]
+    mean = sum(followed) / len(followed) if followed else None
+    return {"mean_wait_seconds": mean, "n_followed": len(followed), "n_labels": len(waits)}

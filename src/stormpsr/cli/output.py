@@ -1,0 +1,66 @@
+"""What the commands print: tables for people, JSON for machines, notes on the error stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stormpsr.labels import Note
+
+__all__ = ["JsonFlag", "console", "number", "print_json", "print_notes", "print_table", "write_text"]
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(soft_wrap=False, highlight=False)
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on the standard output."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
+) -> None:
+    """A table; the columns whose indices are in `right` are right-aligned."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    to_the_right = set(right)
+    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i in to_the_right else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console().print(table)
+
+
+def print_notes(notes: Sequence[Note], most: int = 10) -> None:
+    """What was odd but accepted, on the error stream."""
+    for note in notes[:most]:
+        typer.echo(f"note: {note}", err=True)
+    if len(notes) > most:
+        typer.echo(f"note: and {len(notes) - most} more ('stormpsr labels check' lists all)", err=True)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure for a table; a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a result file, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")

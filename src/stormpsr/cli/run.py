@@ -1,0 +1,85 @@
+"""Puts the commands together, and turns errors into one line with the cure."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Annotated, cast
+
+import typer
+
+from stormpsr import __version__
+from stormpsr.cli import commands
+from stormpsr.errors import InputError, StormPSRError
+
+__all__ = ["app", "run"]
+
+# Newer releases of typer carry their own copy of click, older ones import it: take the classes from typer either way.
+_ClickException = cast("type[Exception]", typer.BadParameter.__mro__[2])
+
+app = typer.Typer(
+    name="stormpsr",
+    help="Procedure step recognition: which steps of an assembly have been correctly completed, and when.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+commands.mount(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stormpsr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_show_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Root options. `--debug` is taken out of the arguments by `run`, so that it may stand anywhere."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; the exit code is returned, never raised."""
+    debug = "--debug" in arguments
+    as_json = "--json" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except _ClickException as error:
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            return 0  # the help text was the answer, and it is printed already
+        where = context.command_path if context else "stormpsr"
+        message = str(getattr(error, "message", error)).rstrip(".")
+        return _fail(error, f"{message}; see '{where} --help'", debug, as_json)
+    except StormPSRError as error:
+        return _fail(error, str(error), debug, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("stopped", err=True)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away: nothing to say, and nobody to say it to
+        return 0
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(error, f"{place}{(error.strerror or str(error)).lower()}", debug, as_json)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: Exception, text: str, debug: bool, as_json: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    line = " ".join(text.split())
+    if as_json:
+        where = {"path": error.path, "line": error.line} if isinstance(error, InputError) else {}
+        typer.echo(json.dumps({"error": line, **where}), err=True)
+    else:
+        typer.echo(f"error: {line}", err=True)
+    return 2

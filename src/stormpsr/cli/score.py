@@ -1,0 +1,168 @@
+"""`stormpsr score`: POS, F1 and delay of predicted events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, console, number, print_json, print_notes, print_table, write_text
+
+if TYPE_CHECKING:
+    from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
+
+__all__ = ["print_summary", "score_command"]
+
+
+def score_command(
+    labels: Annotated[Path, typer.Argument(help="PSR_labels.csv, or a folder of recordings.")],
+    events: Annotated[
+        Path, typer.Argument(help="Predicted events in the same format, or a folder with a file for each.")
+    ],
+    procedure: Annotated[
+        str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
+    ],
+    protocol: Annotated[
+        Literal["paper", "industreal", "storm"],
+        typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
+    ] = "paper",
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With 'storm' only: rewrite the predicted order from the labels, as it does. Inflates POS."
+        ),
+    ] = None,
+    fps: Annotated[float | None, typer.Option(help="Frames per second; default: the procedure's.")] = None,
+    split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Variant of all recordings; default: the one in a recording's name.")
+    ] = None,
+    missing: Annotated[
+        Literal["error", "empty", "skip"], typer.Option(help="What to do with recordings that have no events file.")
+    ] = "error",
+    per_step: Annotated[bool, typer.Option("--per-step", help="Also print a table of the steps.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the result: .json (everything) or .csv (recordings).")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also draw the share of steps recognised within t seconds, and timelines: .png, .svg or .pdf."
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Score predicted step events against labels: POS (order), F1 and the delay tau, all three or none.
+
+    Example: stormpsr score recordings/ predictions/ --procedure industreal --split test
+    """
+    from stormpsr.errors import InputError
+    from stormpsr.evaluation.runner import score_files, summary_csv, summary_json
+    from stormpsr.labels import Note
+    from stormpsr.procedure import Procedure
+
+    if out is not None and out.suffix not in (".json", ".csv"):
+        raise InputError(
+            f"cannot write {out.suffix or 'a file without ending'!r}", path=out, cure="end it in .json or .csv"
+        )
+    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(
+            f"cannot draw {plot.suffix or 'a file without ending'!r}", path=plot, cure="use .png, .svg or .pdf"
+        )
+    loaded = Procedure.load(procedure)
+    notes: list[Note] = []
+    summary = score_files(
+        labels,
+        events,
+        loaded,
+        protocol=protocol,
+        fps=fps,
+        window=window,
+        split=split,
+        variant=variant,
+        missing=missing,
+        on_note=notes.append,
+    )
+    print_notes(notes)
+    if out is not None:
+        import json
+
+        text = summary_csv(summary) if out.suffix == ".csv" else json.dumps(summary_json(summary), indent=2) + "\n"
+        write_text(out, text)
+    if plot is not None:
+        from stormpsr.evaluation.plots import plot_summary
+
+        plot_summary(summary, loaded, plot)
+    if as_json:
+        print_json(summary_json(summary))
+        return
+    print_summary(summary, per_step=per_step)
+    if window is not None:
+        typer.echo("POS was computed after rewriting the predicted order from the labels: for comparison only.")
+    for path in (out, plot):
+        if path is not None:
+            typer.echo(f"written: {path}")
+
+
+def print_summary(summary: Summary, *, per_step: bool = False) -> None:
+    """The tables of a summary."""
+    columns = ["recording", "POS", "F1", "tau (s)", "TP", "FP", "FN", "errors"]
+    words = {True: "yes", False: "no", None: "?"}
+    if len(summary.recordings) > 1:
+        rows = [
+            [
+                result.name,
+                number(result.scores.pos),
+                number(result.scores.f1),
+                number(result.scores.delay_seconds, 1),
+                str(result.scores.true_positives),
+                str(result.scores.false_positives),
+                str(result.scores.false_negatives),
+                words[result.has_errors],
+            ]
+            for result in summary.recordings
+        ]
+        print_table("Recordings", columns, rows, right=range(1, 7))
+    groups = [("all", summary.all), ("without errors", summary.without_errors), ("with errors", summary.with_errors)]
+    title = f"Mean over recordings, protocol {summary.protocol!r} (95 % interval)"
+    columns = ["recordings", "n", "POS", "F1", "tau (s)", "TP", "FP", "FN", "pooled F1", "pooled tau"]
+    print_table(title, columns, [_row(name, group) for name, group in groups if group], right=range(1, 10))
+    if summary.all.n_without_match:
+        n = summary.all.n_without_match
+        console().print(f"tau leaves out {n} recording{'s' if n > 1 else ''} in which nothing was recognised")
+    if per_step:
+        rows = [
+            [
+                str(step.step_id),
+                step.description,
+                str(step.n_labels),
+                str(step.true_positives),
+                str(step.missed),
+                str(step.false_positives),
+                number(step.delay_seconds, 1),
+            ]
+            for step in summary.steps
+        ]
+        columns = ["id", "step", "labels", "recognised", "missed", "false", "tau (s)"]
+        print_table("Steps (matched as in the paper)", columns, rows, right=(0, 2, 3, 4, 5, 6))
+
+
+def _row(name: str, group: GroupSummary) -> list[str]:
+    def figure(value: float | None, interval: Interval | None, digits: int) -> str:
+        if interval is None or group.n_recordings < 2:
+            return number(value, digits)
+        return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"
+
+    return [
+        name,
+        str(group.n_recordings),
+        figure(group.pos, group.pos_interval, 3),
+        figure(group.f1, group.f1_interval, 3),
+        figure(group.delay_seconds, group.delay_interval, 1),
+        str(group.true_positives),
+        str(group.false_positives),
+        str(group.false_negatives),
+        number(group.pooled_f1),
+        number(group.pooled_delay_seconds, 1),
+    ]

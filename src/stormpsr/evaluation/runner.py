@@ -1,0 +1,156 @@
+"""Score files on disk: pair them, read them, summarise."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from stormpsr.errors import InputError
+from stormpsr.evaluation.metrics import Protocol, score
+from stormpsr.evaluation.summary import (
+    GroupSummary,
+    RecordingResult,
+    Summary,
+    contains_errors,
+    recognised_within,
+    summarise,
+)
+from stormpsr.event_files import LabelledEvents, pair_files
+from stormpsr.labels import STATES_FILE, STEPS_WITH_ERRORS_FILE, OnNote, read_states, read_steps
+from stormpsr.procedure import Procedure
+
+__all__ = ["CURVE_SECONDS", "score_files", "summary_csv", "summary_json"]
+
+CURVE_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0)
+
+WhenMissing = Literal["error", "empty", "skip"]
+
+
+def score_files(
+    labels: Path,
+    events: Path,
+    procedure: Procedure,
+    *,
+    protocol: Protocol = "paper",
+    fps: float | None = None,
+    window: int | None = None,
+    split: str | None = None,
+    variant: str | None = None,
+    missing: WhenMissing = "error",
+    on_note: OnNote | None = None,
+) -> Summary:
+    """Score two files, or two folders. `missing` says what to do with a recording that has no file of events."""
+    results: list[RecordingResult] = []
+    for pair in pair_files(labels, events, split):
+        if pair.events is None and missing == "skip":
+            continue
+        if pair.events is None and missing == "error":
+            cure = "write an empty file if nothing was recognised, or choose --missing empty or --missing skip"
+            raise InputError(f"no events for recording {pair.name!r}", path=events, cure=cure)
+        results.append(_score_pair(pair, procedure, protocol, fps, window, variant, on_note))
+    if not results:
+        raise InputError("not one recording has a file of events", path=events)
+    return summarise(results, procedure)
+
+
+def _score_pair(
+    pair: LabelledEvents,
+    procedure: Procedure,
+    protocol: Protocol,
+    fps: float | None,
+    window: int | None,
+    variant: str | None,
+    on_note: OnNote | None,
+) -> RecordingResult:
+    truth = read_steps(pair.labels, procedure, on_note=on_note)
+    predicted = [] if pair.events is None else read_steps(pair.events, procedure, on_note=on_note)
+    try:
+        scores = score(truth, predicted, procedure=procedure, fps=fps, protocol=protocol, window=window)
+    except InputError as error:
+        raise InputError(error.problem, path=error.path or pair.labels, line=error.line, cure=error.cure) from None
+    return RecordingResult(
+        name=pair.name,
+        labels=tuple(truth),
+        events=tuple(predicted),
+        scores=scores,
+        fps=fps or procedure.fps,
+        has_errors=_has_errors(pair, procedure, variant),
+    )
+
+
+def _has_errors(pair: LabelledEvents, procedure: Procedure, variant: str | None) -> bool | None:
+    """As published, from the raw labels or those with errors beside the labels; None if neither is there."""
+    raw, full = pair.labels.with_name(STATES_FILE), pair.labels.with_name(STEPS_WITH_ERRORS_FILE)
+    if not raw.is_file() and not full.is_file():
+        return None
+    found = procedure.variant(variant) if variant else procedure.variant_of_recording(pair.name)
+    return contains_errors(
+        read_steps(pair.labels, procedure),
+        procedure,
+        variant=found.name if found else None,
+        timeline=read_states(raw, procedure) if raw.is_file() else None,
+        labels_with_errors=read_steps(full, procedure) if full.is_file() else (),
+    )
+
+
+# ---------------------------------------------------------------------- results as data
+def _group(group: GroupSummary | None) -> dict[str, Any] | None:
+    return None if group is None else asdict(group)
+
+
+def summary_json(summary: Summary) -> dict[str, Any]:
+    """Everything in a summary, as plain data."""
+    return {
+        "protocol": summary.protocol,
+        "all": _group(summary.all),
+        "without_errors": _group(summary.without_errors),
+        "with_errors": _group(summary.with_errors),
+        "recordings": [
+            {
+                "name": result.name,
+                "has_errors": result.has_errors,
+                "pos": result.scores.pos,
+                "f1": result.scores.f1,
+                "delay_seconds": result.scores.delay_seconds,
+                "delay_frames": result.scores.delay_frames,
+                "true_positives": result.scores.true_positives,
+                "false_positives": result.scores.false_positives,
+                "false_negatives": result.scores.false_negatives,
+                "matches": [asdict(match) for match in result.scores.matches],
+            }
+            for result in summary.recordings
+        ],
+        "steps": [asdict(step) for step in summary.steps],
+        "recognised_within_seconds": [
+            {"seconds": seconds, "share": share}
+            for seconds, share in zip(CURVE_SECONDS, recognised_within(summary.recordings, CURVE_SECONDS), strict=True)
+        ],
+    }
+
+
+def summary_csv(summary: Summary) -> str:
+    """A row per recording."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(
+        [
+            "recording",
+            "has_errors",
+            "pos",
+            "f1",
+            "delay_seconds",
+            "true_positives",
+            "false_positives",
+            "false_negatives",
+        ]
+    )
+    for result in summary.recordings:
+        scores = result.scores
+        delay = "" if scores.delay_seconds is None else f"{scores.delay_seconds:.4f}"
+        errors = "" if result.has_errors is None else str(result.has_errors).lower()
+        counts = (scores.true_positives, scores.false_positives, scores.false_negatives)
+        writer.writerow([result.name, errors, f"{scores.pos:.6f}", f"{scores.f1:.6f}", delay, *counts])
+    return buffer.getvalue()
