@@ -1,17 +1,10 @@
-"""Procedures read from YAML files, with line numbers for everything that is wrong.
-
-The file is read as a tree of nodes, not as plain values, for two reasons: every complaint can name its line, and a
-state such as 00101 stays the text it is (YAML would make a number of it).
-"""
+"""Procedures read from YAML files, with line numbers for everything that is wrong."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import NoReturn
 
 import yaml
 
@@ -29,31 +22,18 @@ from stormpsr.procedure import (
     parse_step_words,
     step_id_of,
 )
+from stormpsr.yaml_nodes import NodeReader, Problem, compose, guess
 
 __all__ = [
     "Problem",
     "check_procedure_text",
     "load_procedure",
+    "read_source",
     "shipped_procedures",
 ]
 
 _KEYS = ("name", "title", "fps", "components", "states", "variants", "order")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong in a file, and what to do about it."""
-
-    line: int
-    problem: str
-    cure: str | None = None
-
-    def raise_error(self, path: str | Path | None, more: int = 0) -> NoReturn:
-        cure = self.cure
-        if more:
-            note = f"{more} more problem{'s' if more > 1 else ''}: run 'stormpsr procedure check'"
-            cure = note if cure is None else f"{cure} ({note})"
-        raise InputError(self.problem, path=path, line=self.line, cure=cure)
+_NEEDED_KEYS = ("name", "fps", "components", "variants")
 
 
 def shipped_procedures() -> list[str]:
@@ -68,13 +48,14 @@ def read_source(source: str | Path) -> tuple[str, str]:
     if isinstance(source, str) and name in shipped_procedures():
         return (resources.files("stormpsr") / "procedures" / f"{name}.yaml").read_text(encoding="utf-8"), name
     path = Path(source)
+    if path.is_dir():
+        raise InputError("this is a folder", path=path, cure="give the path of a procedure's YAML file")
     if not path.is_file():
         known = shipped_procedures()
-        close = difflib.get_close_matches(name, known, n=1)
-        guess = f"did you mean '{close[0]}'? " if close else ""
-        raise InputError(
-            f"no procedure {name!r}", cure=f"{guess}give the path of a YAML file or one of: {', '.join(known)}"
-        )
+        cure = f"give the path of a YAML file or one of: {', '.join(known)}"
+        if path.suffix or len(path.parts) > 1:
+            raise InputError("there is no such file", path=path, cure=cure)
+        raise InputError(f"no procedure {name!r}", cure=guess(name, known, cure))
     try:
         return path.read_text(encoding="utf-8-sig"), str(path)
     except UnicodeDecodeError as error:
@@ -93,97 +74,53 @@ def load_procedure(source: str | Path) -> Procedure:
 
 def check_procedure_text(text: str) -> tuple[Procedure | None, list[Problem]]:
     """The procedure that a YAML text describes, or all that is wrong with it, in the order of the lines."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        return None, [Problem(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}")]
-    except yaml.YAMLError as error:
-        return None, [Problem(1, f"this is not YAML: {error}")]
+    root = compose(text)
+    if isinstance(root, Problem):
+        return None, [root]
     reader = _Reader()
     procedure = reader.procedure(root)
     problems = sorted(reader.problems, key=lambda problem: problem.line)
     return (None if problems else procedure), problems
 
 
-class _Reader:
-    """Walks the tree and collects problems instead of stopping at the first."""
+class _Reader(NodeReader):
+    """Walks the tree of a procedure file."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        super().__init__()
+        self.components_are_sure = False  # else complaints that follow from a bad component would drown it
 
-    # ------------------------------------------------------------------ small pieces
-    def complain(self, node: yaml.Node, problem: str, cure: str | None = None) -> None:
-        self.problems.append(Problem(node.start_mark.line + 1, problem, cure))
-
-    def text(self, node: yaml.Node, what: str) -> str:
-        if isinstance(node, yaml.ScalarNode) and node.value.strip():
-            return str(node.value).strip()
-        self.complain(node, f"{what} must be a word or a line of text")
-        return ""
-
-    def items(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
-        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
-            return []
-        if isinstance(node, yaml.SequenceNode):
-            return list(node.value)
-        self.complain(node, f"{what} must be a list", "start each entry with '- '")
-        return []
-
-    def pairs(self, node: yaml.Node | None, what: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
-            return
-        if not isinstance(node, yaml.MappingNode):
-            self.complain(node, f"{what} must be a table of 'key: value' lines")
-            return
-        seen: set[str] = set()
-        for key_node, value in node.value:
-            key = self.text(key_node, f"a key in {what}")
-            if key in seen:
-                self.complain(key_node, f"{key!r} is there twice in {what}", "remove one of them")
-            seen.add(key)
-            yield key, key_node, value
-
-    # ------------------------------------------------------------------ the whole
     def procedure(self, root: yaml.Node | None) -> Procedure | None:
         if not isinstance(root, yaml.MappingNode):
-            self.problems.append(
-                Problem(1, "the file holds no procedure", "run 'stormpsr procedure new' for a template to start from")
-            )
+            cure = "run 'stormpsr procedure new' for a template to start from"
+            self.problems.append(Problem(1, "the file holds no procedure", cure))
             return None
         nodes: dict[str, yaml.Node] = {}
         for key, key_node, value in self.pairs(root, "the procedure"):
             if key not in _KEYS:
-                close = difflib.get_close_matches(key, _KEYS, n=1)
-                cure = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_KEYS)}"
-                self.complain(key_node, f"unknown key {key!r}", cure)
+                self.unknown_key(key, key_node, "a procedure", _KEYS)
             nodes[key] = value
-        missing = [key for key in ("name", "fps", "components", "variants") if key not in nodes]
-        for key in missing:
-            self.complain(root, f"the key {key!r} is missing", f"add a line that starts with '{key}:'")
-        if missing:
-            return None
+        for key in _NEEDED_KEYS:
+            if key not in nodes:
+                self.complain(root, f"the key {key!r} is missing", f"add a line that starts with '{key}:'")
 
-        components = self.components(nodes["components"])
+        components = self.components(nodes["components"]) if "components" in nodes else []
         names = [component.name for component in components]
         order = self.order(nodes.get("order"), names)
         states = self.states(nodes.get("states"), len(names))
-        variants = self.variants(nodes["variants"], names)
-        name, fps = self.text(nodes["name"], "name"), self.fps(nodes["fps"])
+        variants = self.variants(nodes["variants"], names) if "variants" in nodes else []
+        name = self.text(nodes["name"], "name") if "name" in nodes else ""
+        fps = self.fps(nodes["fps"]) if "fps" in nodes else 1.0
         title = self.text(nodes["title"], "title") if "title" in nodes else ""
         if self.problems:
             return None
-        table = {variant.name: variant for variant, _ in variants}
-        try:
-            # validated piece by piece below, so that every complaint has its line; the bare one cannot complain
-            bare = Procedure(name, tuple(components), (), {"-": Variant("-", (0,) * len(names), ())}, fps, order, title)
-        except InputError as error:
-            self.complain(root, error.problem)
-            return None
+        # validated piece by piece, so that every complaint has its line; the bare one cannot complain
+        bare = Procedure(name, tuple(components), (), {"-": Variant("-", (0,) * len(names), ())}, fps, order, title)
         self.check_states(bare, states)
         self.check_variants(bare, variants)
         if self.problems:
             return None
+        table = {variant.name: variant for variant, _ in variants}
         return Procedure(name, tuple(components), tuple(state for state, _ in states), table, fps, order, title)
 
     def fps(self, node: yaml.Node) -> float:
@@ -199,32 +136,40 @@ class _Reader:
 
     def components(self, node: yaml.Node) -> list[Component]:
         components: list[Component] = []
-        for item in self.items(node, "components"):
-            name, colour = "", None
-            if isinstance(item, yaml.MappingNode):
-                for key, key_node, value in self.pairs(item, "a component"):
-                    if key == "name":
-                        name = self.text(value, "name")
-                    elif key == "colour":
-                        colour = self.text(value, "colour")
-                    else:
-                        self.complain(key_node, f"a component has no {key!r}", "it has a name and a colour")
-                if not name:
-                    self.complain(item, "a component without a name", "add 'name: ...'")
-                    continue
-            else:
-                name = self.text(item, "a component")
-            if not name:
-                continue
-            if any(name == component.name for component in components):
-                self.complain(item, f"component {name!r} is there twice", "names must differ")
+        n_problems = len(self.problems)
+        items = self.items(node, "components")
+        for item in items:
+            name, colour = self.component_words(item)
+            if name and any(name == component.name for component in components):
+                self.complain(item, f"component {name!r} is there twice", "give each component a name of its own")
             try:
-                components.append(Component(name, colour))
+                components.append(Component(name or "?", colour))
             except InputError as error:
                 self.complain(item, error.problem, error.cure)
-        if not components and not self.problems:
+        if not items and len(self.problems) == n_problems:
             self.complain(node, "there are no components", "list their names, one per line, each after '- '")
+        self.components_are_sure = len(self.problems) == n_problems
         return components
+
+    def component_words(self, item: yaml.Node) -> tuple[str, str | None]:
+        """(name, colour) of an entry in the list of components."""
+        if not isinstance(item, yaml.MappingNode):
+            return self.text(item, "a component"), None
+        name, colour = "", None
+        pairs = list(self.pairs(item, "a component"))
+        if len(pairs) == 1 and pairs[0][0] not in ("name", "colour"):
+            self.complain(item, "a ':' makes a table of this name", "put a name that contains ':' in quotes")
+            return "", None
+        for key, key_node, value in pairs:
+            if key == "name":
+                name = self.text(value, "the name")
+            elif key == "colour":
+                colour = self.text(value, "the colour") or None
+            else:
+                self.unknown_key(key, key_node, "a component", ("name", "colour"))
+        if not any(key == "name" for key, _, _ in pairs):
+            self.complain(item, "a component without a name", "add 'name: ...'")
+        return name, colour
 
     def order(self, node: yaml.Node | None, names: Sequence[str]) -> dict[str, tuple[tuple[str, ...], ...]]:
         order: dict[str, tuple[tuple[str, ...], ...]] = {}
@@ -247,52 +192,53 @@ class _Reader:
         return order
 
     def known(self, name: str, node: yaml.Node, names: Sequence[str]) -> None:
-        if name and name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            self.complain(
-                node,
-                f"{name!r} is not a component",
-                f"did you mean {close[0]!r}?" if close else f"components: {', '.join(names)}",
-            )
+        if name and name not in names and self.components_are_sure:
+            self.complain(node, f"{name!r} is not a component", guess(name, names, f"there are: {', '.join(names)}"))
 
     # ------------------------------------------------------------------ states
     def bits(self, node: yaml.Node, text: str, n_components: int) -> StateBits | None:
-        if not text or set(text) - {"0", "1"}:
+        if set(text) - {"0", "1"}:
             self.complain(node, f"{text!r} is not a state", "write one digit per component, 1 present, 0 absent")
             return None
-        if len(text) != n_components:
-            problem = f"state {text} has {len(text)} digits, but there are {n_components} components"
+        if text and len(text) != n_components and self.components_are_sure:
+            digits = f"{len(text)} digit{'s' if len(text) > 1 else ''}"
+            problem = f"state {text} has {digits}, but the number of components is {n_components}"
             self.complain(node, problem, "write one digit per component, in their order")
-            return None
-        return tuple(int(digit) for digit in text)
+        return tuple(int(digit) for digit in text) or None
 
     def states(self, node: yaml.Node | None, n_components: int) -> list[tuple[AssemblyState, yaml.Node]]:
         states: list[tuple[AssemblyState, yaml.Node]] = []
         for item in self.items(node, "states"):
-            kind, name, bits = StateKind.ASSEMBLY, "", None
             if isinstance(item, yaml.MappingNode):
-                for key, key_node, value in self.pairs(item, "a state"):
-                    if key in ("background", "error"):
-                        kind, name = StateKind(key), self.text(value, f"the name of the {key} class")
-                    elif key == "state":
-                        bits = self.bits(value, self.text(value, "state"), n_components)
-                    elif key == "name":
-                        name = self.text(value, "name")
-                    else:
-                        self.complain(key_node, f"a state has no {key!r}", "it has: state, name, background or error")
-                if kind is StateKind.ASSEMBLY and bits is None:
-                    self.complain(item, "a state without 'state: ...'")
-                    continue
+                kind, name, bits = self.state_table(item, n_components)
             else:
-                word = self.text(item, "a state")
-                if word in ("background", "error"):
-                    kind, name = StateKind(word), word
-                else:
-                    bits = self.bits(item, word, n_components)
-                    if bits is None:
-                        continue
+                name = self.text(item, "a state")
+                kind = StateKind(name) if name in ("background", "error") else StateKind.ASSEMBLY
+                bits = self.bits(item, name, n_components) if kind is StateKind.ASSEMBLY else None
             states.append((AssemblyState(len(states), kind, name or bit_string(bits or ()), bits), item))
         return states
+
+    def state_table(self, item: yaml.Node, n_components: int) -> tuple[StateKind, str, StateBits | None]:
+        """A state written as a table: `{state: '110', name: half}`, `{error: something is wrong}`."""
+        kind, name, bits = StateKind.ASSEMBLY, "", None
+        keys = []
+        for key, key_node, value in self.pairs(item, "a state"):
+            keys.append(key)
+            if key in ("background", "error"):
+                kind, name = StateKind(key), self.text(value, f"the name of the {key} class")
+            elif key == "state":
+                bits = self.bits(value, self.text(value, "a state"), n_components)
+            elif key == "name":
+                name = self.text(value, "the name")
+            else:
+                self.unknown_key(key, key_node, "a state", ("state", "name", "background", "error"))
+        if len({"state", "background", "error"} & set(keys)) > 1:
+            self.complain(item, "a class is a state, background, or error, not two of them", "make it two entries")
+        elif not {"state", "background", "error"} & set(keys):
+            self.complain(item, "a state without digits", "add 'state: ...'")
+        elif "name" in keys and "state" not in keys:
+            self.complain(item, f"the {kind.value} class is named twice", f"write only '{kind.value}: NAME'")
+        return kind, name, bits
 
     def check_states(self, bare: Procedure, states: list[tuple[AssemblyState, yaml.Node]]) -> None:
         seen: dict[StateBits, int] = {}
@@ -300,48 +246,61 @@ class _Reader:
             if state.bits is None:
                 continue
             for problem in bare.bits_problems(state.bits):
-                self.complain(node, f"state {bit_string(state.bits)}: {problem}")
+                self.complain(node, f"state {bit_string(state.bits)}: {problem}", _what_is_missing(bare, state.bits))
             if state.bits in seen:
-                self.complain(node, f"state {bit_string(state.bits)} is class {seen[state.bits]} already")
+                cure = "remove one of them"
+                self.complain(node, f"state {bit_string(state.bits)} is class {seen[state.bits]} already", cure)
             seen.setdefault(state.bits, state.state_class)
 
     # ------------------------------------------------------------------ variants
     def variants(self, node: yaml.Node, names: Sequence[str]) -> list[tuple[Variant, yaml.Node]]:
-        variants: list[tuple[Variant, yaml.Node]] = []
-        for name, key_node, value in self.pairs(node, "variants"):
-            initial: StateBits | None = None
-            expected: list[int] = []
-            has_expected = False
-            for key, inner, content in self.pairs(value, f"variant {name!r}"):
-                if key == "initial":
-                    initial = self.bits(content, self.text(content, "initial"), len(names))
-                elif key == "expected":
-                    has_expected = True
-                    expected = [self.step(item, names) for item in self.items(content, "expected")]
-                else:
-                    self.complain(inner, f"a variant has no {key!r}", "it has: initial, expected")
-            if initial is None and not any(p.line > key_node.start_mark.line for p in self.problems):
-                self.complain(key_node, f"variant {name!r} has no initial state", "add 'initial: ...'")
-            if not has_expected:
-                self.complain(key_node, f"variant {name!r} expects no steps", "add 'expected:' with a list of steps")
-            variants.append((Variant(name, initial or (), tuple(sorted(set(expected)))), key_node))
-        if not variants and not self.problems:
+        n_problems = len(self.problems)
+        variants = [
+            (self.variant(name, key_node, value, names), key_node)
+            for name, key_node, value in self.pairs(node, "variants")
+        ]
+        if not variants and len(self.problems) == n_problems:
             self.complain(node, "there is no variant", "add one, with its initial state and expected steps")
         return variants
+
+    def variant(self, name: str, key_node: yaml.Node, node: yaml.Node, names: Sequence[str]) -> Variant:
+        initial: StateBits | None = None
+        expected: list[int] = []
+        keys = []
+        if not isinstance(node, yaml.MappingNode) and not self.is_absent(node):
+            self.complain(node, f"variant {name!r} must be a table", "indent 'initial:' and 'expected:' below its name")
+            return Variant(name, (), ())
+        for key, inner, content in self.pairs(node, f"variant {name!r}"):
+            keys.append(key)
+            if key == "initial":
+                initial = self.bits(content, self.text(content, "the initial state"), len(names))
+            elif key == "expected":
+                expected = [self.step(item, names) for item in self.items(content, "expected")]
+            else:
+                self.unknown_key(key, inner, "a variant", ("initial", "expected"))
+        if "initial" not in keys:
+            self.complain(key_node, f"variant {name!r} has no initial state", "add 'initial: ...' below it")
+        if "expected" not in keys:
+            cure = "add 'expected:' with a list of steps below it"
+            self.complain(key_node, f"variant {name!r} expects no steps", cure)
+        return Variant(name, initial or (), tuple(sorted(set(expected))))
 
     def step(self, node: yaml.Node, names: Sequence[str]) -> int:
         """A step by id, or in words: `install front wheel`, `remove front wheel`."""
         text = self.text(node, "a step")
-        if text.isdigit():
+        if text.isascii() and text.isdigit():
             last = step_id_of(len(names) - 1, StepKind.REMOVE)
-            if int(text) <= last:
+            if len(text) < 10 and int(text) <= last:
                 return int(text)
-            self.complain(node, f"step id {text} does not exist", f"ids go from 0 to {last}")
+            if self.components_are_sure:
+                self.complain(node, f"step id {text[:20]} does not exist", f"ids go from 0 to {last}")
             return 0
         kind, name = parse_step_words(text)
         if kind is None:
-            cure = "write 'install NAME', 'incorrectly install NAME' or 'remove NAME'"
-            self.complain(node, f"{text!r} is not a step", cure)
+            part = text if text in names else "NAME"
+            if text:
+                cure = f"write 'install {part}', 'incorrectly install {part}' or 'remove {part}'"
+                self.complain(node, f"{text!r} is not a step", cure)
             return 0
         self.known(name, node, names)
         return step_id_of(names.index(name), kind) if name in names else 0
@@ -349,4 +308,16 @@ class _Reader:
     def check_variants(self, bare: Procedure, variants: list[tuple[Variant, yaml.Node]]) -> None:
         for variant, node in variants:
             for problem in bare.variant_problems(variant):
-                self.complain(node, f"variant {variant.name!r}: {problem}")
+                unbuildable = bare.build_order(variant.initial) is None
+                cure = _what_is_missing(bare, variant.initial) if unbuildable else "change one of the two"
+                self.complain(node, f"variant {variant.name!r}: {problem}", cure)
+
+
+def _what_is_missing(procedure: Procedure, bits: StateBits) -> str:
+    """A cure for a state that the order forbids: a component in it, and what that one needs."""
+    for k, component in enumerate(procedure.components):
+        if bits[k] and not procedure.can_install(bits, k):
+            present = {procedure.components[j].name for j, bit in enumerate(bits) if bit}
+            needs = next(choice for choice in procedure.order[component.name] if not present & set(choice))
+            return f"{component.name!r} needs {' or '.join(repr(name) for name in needs)}"
+    return "its components wait for each other"

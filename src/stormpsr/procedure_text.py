@@ -24,9 +24,9 @@ __all__ = ["new_procedure_text", "procedure_text", "save_procedure"]
 
 
 def _quote(text: str) -> str:
-    """A YAML scalar that reads back as the same text."""
-    plain: str = yaml.safe_dump(text, default_flow_style=True, width=10**6, allow_unicode=True)
-    return plain.removesuffix("\n").removesuffix("\n...")
+    """A YAML scalar that reads back as the same text, inside brackets too (where a comma would end it)."""
+    listed: str = yaml.safe_dump([text], default_flow_style=True, width=10**6, allow_unicode=True)
+    return listed.strip().removeprefix("[").removesuffix("]")
 
 
 def procedure_text(procedure: Procedure) -> str:
@@ -34,7 +34,7 @@ def procedure_text(procedure: Procedure) -> str:
     lines = [f"name: {_quote(procedure.name)}"]
     if procedure.title:
         lines.append(f"title: {_quote(procedure.title)}")
-    fps = int(procedure.fps) if float(procedure.fps).is_integer() else procedure.fps
+    fps = int(procedure.fps) if float(procedure.fps).is_integer() else float(procedure.fps)
     lines += [f"fps: {fps!r}", ""]
     lines.append("# component k has the steps 3k (install), 3k+1 (incorrectly install), 3k+2 (remove)")
     lines.append("components:")
@@ -89,11 +89,26 @@ _TEMPLATE_NOTES = (
 )
 
 
+def _checked_names(component_names: Sequence[str]) -> list[str]:
+    """The names without spaces at their ends; an error that says which one is empty or there twice."""
+    names = [" ".join(name.split()) for name in component_names]
+    if not names:
+        raise InputError("a procedure needs components", cure="name at least one")
+    for place, name in enumerate(names, start=1):
+        if not name:
+            raise InputError(f"component {place} of {len(names)} has an empty name", cure="give each component a name")
+        if name in names[: place - 1]:
+            cure = "name each one once, for example 'left wheel' and 'right wheel'"
+            raise InputError(f"component {name!r} is there twice", cure=cure)
+    return names
+
+
 def new_procedure_text(name: str, component_names: Sequence[str], fps: float = 10.0) -> str:
     """A commented template: each component is installed once, in the order given, and the detector knows each stage."""
+    component_names = _checked_names(component_names)
     n = len(component_names)
-    if n == 0:
-        raise InputError("a procedure needs components", cure="name at least one")
+    if not name.strip():
+        raise InputError("the procedure has an empty name", cure="give it one")
     stages = [tuple(int(k < done) for k in range(n)) for done in range(1, n + 1)]
     states = [AssemblyState(0, StateKind.BACKGROUND, "background")]
     states += [AssemblyState(i, StateKind.ASSEMBLY, bit_string(bits), bits) for i, bits in enumerate(stages, start=1)]
