@@ -46,7 +46,7 @@ class Lens:
         column = (fine_x / self.half_x + 1) / 2 * self.render_width - 0.5
         row = (fine_y / self.half_y + 1) / 2 * self.render_height - 0.5  # the renderer's first row is the lowest
         self._map, _ = cv2.convertMaps(column, row, cv2.CV_16SC2, nninterpolation=True)
-        coarse = (max(width // 2, 1), max(height // 2, 1)) if width > 160 else (width, height)
+        coarse = (max(width // 2, 1), max(height // 2, 1)) if width > 256 else (width, height)
         x, y = self._directions(half, bend, *coarse)
         self.rays_HW3 = np.stack([x, y, -np.ones_like(x)], axis=2)
 
@@ -108,12 +108,13 @@ class Sensor:
         self._curve = np.clip(curve * 255, 0, 255).astype(np.uint8).reshape(256, 1, 3)
         x = np.linspace(-1, 1, width)[None, :]
         y = np.linspace(-1, 1, height)[:, None]
-        self.vignette_HW = (1 - look.vignette * (x**2 + y**2) / 2).astype(np.float32)
+        vignette_HW = 1 - look.vignette * (x**2 + y**2) / 2
+        self._vignette_HW3 = np.repeat(np.round(vignette_HW * 255).astype(np.uint8)[..., None], 3, axis=2)
 
     def expose(self, picture_HW3: Picture, motion_pixels: tuple[float, float], frame_index: int) -> Picture:
         """Blur along the motion during the shutter time, then exposure, white balance and noise."""
         blurred = self._blur(picture_HW3, motion_pixels)
-        exposed = cv2.LUT(blurred, self._curve)
+        exposed = cv2.LUT(cv2.multiply(blurred, self._vignette_HW3, scale=1 / 255), self._curve)
         height, width = exposed.shape[:2]
         top, left = np.random.default_rng((self._seed, frame_index)).integers(0, 64, 2)
         noise = self._bank[top : top + height, left : left + width]

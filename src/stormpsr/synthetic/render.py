@@ -30,11 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
+from stormpsr.synthetic.backdrop import Backdrop
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
 from stormpsr.synthetic.hands import CURL_LEVELS
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.scene import ID_HANDS, ID_STATIC, ID_TABLE, ID_TOOL, Scene, part_id
+from stormpsr.synthetic.scene import ID_BACKDROP, ID_HANDS, ID_STATIC, ID_TOOL, Scene, part_id
 from stormpsr.synthetic.shadows import ShadowMap
 from stormpsr.synthetic.timeline import PartPlace, Timeline
 
@@ -83,7 +84,6 @@ class Renderer:
         self._scene = Scene(product, look, self.width * self._supersample, self.height * self._supersample)
         rng = np.random.default_rng(0)
         self._surface_CP3 = np.stack([part.mesh.surface_points(_POINTS_PER_PART, rng) for part in product.parts])
-        self._moving_poses: dict[int, Floats] = {}
         self.set_look(look)
 
     def set_look(self, look: Look) -> None:
@@ -93,6 +93,7 @@ class Renderer:
         self.look = look
         self._lens = Lens(look, self.width, self.height, self._supersample)
         self._sensor = Sensor(look, self.width, self.height)
+        self._backdrop = Backdrop(look, self._lens)
         self._shadows = ShadowMap(look.lights[0].direction)
         self._shadows.set_static(self._scene.static_hulls)
 
@@ -187,7 +188,7 @@ class Renderer:
     ) -> NDArray[np.uint8]:
         """The ids if nothing but the assembly were there.
 
-        Nothing can be in front of the assembly if its rectangle shows only itself and the table; then the second
+        Nothing can be in front of the assembly if its rectangle shows only itself and the backdrop; then the second
         pass would draw the same and is left out.
         """
         if not seated:
@@ -199,7 +200,7 @@ class Renderer:
         own = np.zeros(256, dtype=np.uint8)
         own[[part_id(k) for k in seated]] = 1
         behind = own.copy()
-        behind[[0, ID_TABLE]] = 1
+        behind[ID_BACKDROP] = 1
         rectangle = ids[y0:y1, x0:x1]
         if rectangle.size and bool(cv2.LUT(rectangle, behind).all()):
             return ids * cv2.LUT(ids, own)
@@ -250,18 +251,14 @@ class Renderer:
     def _finish(
         self, fine: NDArray[np.uint8], ids: NDArray[np.uint8], timeline: Timeline, frame_index: int
     ) -> NDArray[np.uint8]:
-        """Shadows on the table, then the camera's effects."""
-        camera_44 = timeline.camera_pose_F44[frame_index]
-        image = self._lens.shrink(fine)[..., :3]
+        """Put the backdrop behind what was drawn, then the camera's effects."""
         self._shadows.cast(self._shadow_pieces())
-        dark = self._shadows.look_up(self._lens.rays_HW3, camera_44)
-        if dark.shape != image.shape[:2]:
-            dark = cv2.resize(dark, (self.width, self.height), interpolation=cv2.INTER_LINEAR)
-        table = self._lens.shrink(cv2.compare(ids, ID_TABLE, cv2.CMP_EQ))
-        light = cv2.multiply(dark, table, scale=-self.look.shadow / 255**2, dtype=cv2.CV_32F)
-        light = (light + 1) * self._sensor.vignette_HW
-        shaded = cv2.multiply(image, cv2.merge([light] * 3), dtype=cv2.CV_8U)
-        return self._sensor.expose(shaded, self._motion(timeline, frame_index), frame_index)
+        behind = self._backdrop.picture(timeline.camera_pose_F44[frame_index], self._shadows)
+        drawn = self._lens.shrink(fine)[..., :3]
+        see_through = self._lens.shrink(cv2.compare(ids, ID_BACKDROP, cv2.CMP_EQ))
+        behind = cv2.multiply(behind, cv2.merge([see_through] * 3), scale=1 / 255)
+        whole = np.asarray(cv2.add(drawn, behind), dtype=np.uint8)
+        return self._sensor.expose(whole, self._motion(timeline, frame_index), frame_index)
 
     def _shadow_pieces(self) -> list[Floats]:
         scene = self._scene

@@ -2,6 +2,7 @@
 
 What a pixel shows is written into its alpha value (a vertex colour's fourth channel, with blending switched off), so
 the colour picture and the map of ids come out of the same pass. Actors are made once; a frame sets matrices only.
+Table and room are not in here but in `backdrop`: where nothing is drawn, a pixel is black with id 0.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ from numpy.typing import NDArray
 
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, hand_mesh
-from stormpsr.synthetic.look import Colour, Look
-from stormpsr.synthetic.meshes import Mesh, merge, pose_matrix
+from stormpsr.synthetic.look import Look
+from stormpsr.synthetic.meshes import Mesh, merge
 from stormpsr.synthetic.product import Part, Product
 from stormpsr.synthetic.props import clutter_mesh, screwdriver
 from stormpsr.synthetic.shadows import hull_points
-from stormpsr.synthetic.textures import table_texture
 
-__all__ = ["ID_HANDS", "ID_ROOM", "ID_STATIC", "ID_TABLE", "ID_TOOL", "Actor", "Scene", "part_id"]
+__all__ = ["ID_BACKDROP", "ID_HANDS", "ID_STATIC", "ID_TOOL", "Actor", "Scene", "part_id"]
 
 Floats = NDArray[np.float32]
 
-ID_TABLE, ID_STATIC, ID_ROOM, ID_TOOL = 255, 254, 253, 252
+ID_BACKDROP, ID_STATIC, ID_TOOL = 0, 254, 252
 ID_HANDS = (250, 251)  # left, right; the forearm counts as the hand
 _GL_BLEND = 0x0BE2
 _NO_GL = (
@@ -183,7 +183,6 @@ class Scene:
         for actor in self._look_actors:
             self._renderer.RemoveActor(actor)
         self._look_actors = []
-        self._renderer.SetBackground(*(0.7 * x for x in look.room_colour))
         self._renderer.RemoveAllLights()
         for light in look.lights:
             lamp = self._vtk.vtkLight()
@@ -202,7 +201,6 @@ class Scene:
         self.tool.recolour(np.where(self._tool_is_handle[:, None], look.tool_colour, 0.75).astype(np.float32), 0.7)
         self._add_forearms()
         self._add_static()
-        self._add_table()
         for actor in (*self._moving(), *self.forearms):
             actor.set_ambient(look.ambient)
 
@@ -247,7 +245,7 @@ class Scene:
             self._add(forearm.vtk_actor)
 
     def _add_static(self) -> None:
-        """Clutter, spare parts and the room as one actor."""
+        """Clutter and spare parts as one actor."""
         look = self.look
         meshes, colours, self.static_hulls = [], [], []
         for thing in look.clutter:
@@ -264,42 +262,6 @@ class Scene:
             static = Actor(merge(meshes), np.concatenate(colours), ID_STATIC, 0.4)
             static.set_ambient(look.ambient)
             self._add(static.vtk_actor)
-        room, shades = _room(look.room_colour)
-        walls = Actor(room, shades, ID_ROOM, 0.05)
-        walls.set_ambient(0.75)
-        self._add(walls.vtk_actor)
-
-    def _add_table(self) -> None:
-        vtk, look = self._vtk, self.look
-        from vtk.util.numpy_support import numpy_to_vtk
-
-        plane = vtk.vtkPlaneSource()
-        plane.SetOrigin(-0.8, -0.4, 0)
-        plane.SetPoint1(0.8, -0.4, 0)
-        plane.SetPoint2(-0.8, 0.75, 0)
-        plane.Update()
-        data = plane.GetOutput()
-        corners = np.array([[-0.8, -0.4], [0.8, -0.4], [-0.8, 0.75], [0.8, 0.75]], dtype=np.float32)
-        turn = pose_matrix((0, 0, 0), (0, 0, look.table_turn_degrees))[:2, :2]
-        data.GetPointData().SetTCoords(numpy_to_vtk((corners @ turn.T / 0.9 + 0.5).astype(np.float32), deep=True))
-        picture = table_texture(look.table_kind, look.table_colour, look.table_accent, look.seed)
-        image = vtk.vtkImageData()
-        image.SetDimensions(picture.shape[1], picture.shape[0], 1)
-        image.GetPointData().SetScalars(numpy_to_vtk(picture.reshape(-1, 3), deep=True))
-        texture = vtk.vtkTexture()
-        texture.SetInputData(image)
-        texture.InterpolateOn()
-        texture.MipmapOn()
-        texture.RepeatOn()
-        mapper = vtk.vtkPolyDataMapper()
-        mapper.SetInputData(data)
-        actor = vtk.vtkActor()
-        actor.SetMapper(mapper)
-        actor.SetTexture(texture)
-        actor.ForceOpaqueOn()
-        actor.GetProperty().SetAmbient(look.ambient)
-        actor.GetProperty().SetSpecular(0.0)
-        self._add(actor)
 
     def _add(self, actor: Any) -> None:
         self._look_actors.append(actor)
@@ -336,22 +298,3 @@ class Scene:
     def close(self) -> None:
         """Give the window's memory back."""
         self._window.Finalize()
-
-
-def _room(colour: Colour) -> tuple[Mesh, Floats]:
-    """A floor and a back wall, with some furniture on it so that a raised head sees something."""
-    from stormpsr.synthetic.meshes import PRIMITIVES
-
-    box = PRIMITIVES["box"][0]
-    pieces = [
-        (box(size=(6.0, 6.0, 0.02)), (0.0, 1.0, -0.75), 0.55),
-        (box(size=(6.0, 0.02, 3.5)), (0.0, 2.2, 0.9), 1.0),
-        (box(size=(1.2, 0.4, 1.6)), (-1.3, 1.9, 0.0), 0.7),
-        (box(size=(0.9, 0.05, 0.7)), (0.7, 2.15, 0.9), 1.35),
-    ]
-    meshes = [mesh.moved(pose_matrix(at)) for mesh, at, _ in pieces]
-    shades = [
-        np.tile(np.asarray(colour, dtype=np.float32) * shade, (len(mesh.vertices_V3), 1))
-        for mesh, (_, _, shade) in zip(meshes, pieces, strict=True)
-    ]
-    return merge(meshes), np.concatenate(shades)

@@ -4,7 +4,7 @@ Bodies are made of convex pieces; the shadow of a convex piece on a plane is the
 hulls are filled in a map of the table, the map is blurred (a lamp is not a point) and looked up where a pixel's ray
 meets the table. It costs a fraction of a millisecond; a shadow map in the renderer would cost a pass per light.
 
-Shape legend: P points of a piece, H W the image's lookup grid.
+Shape legend: P points of a piece, H W the picture.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ShadowMap", "hull_points"]
+__all__ = ["TABLE_HIGH", "TABLE_LOW", "ShadowMap", "hull_points"]
 
 Floats = NDArray[np.float32]
 
-_LOW, _HIGH = np.array([-0.7, -0.45], dtype=np.float32), np.array([0.7, 0.65], dtype=np.float32)
+TABLE_LOW = np.array([-0.8, -0.4], dtype=np.float32)
+TABLE_HIGH = np.array([0.8, 0.75], dtype=np.float32)
 _CELL = 0.006
 _FRACTION_BITS = 3
 
@@ -41,7 +42,7 @@ class ShadowMap:
     def __init__(self, light_direction: tuple[float, float, float]) -> None:
         x, y, z = light_direction
         self._slope = np.array([x, y], dtype=np.float32) / np.float32(max(z, 0.35))
-        width, height = ((_HIGH - _LOW) / _CELL).astype(int)
+        width, height = ((TABLE_HIGH - TABLE_LOW) / _CELL).astype(int)
         self._static = np.zeros((height, width), dtype=np.uint8)
         self._map = self._static.copy()
 
@@ -61,15 +62,10 @@ class ShadowMap:
         scale = (1 << _FRACTION_BITS) / _CELL
         for points_P3 in pieces:
             on_table = points_P3[:, :2] - np.maximum(points_P3[:, 2:], 0.0) * self._slope
-            cells = ((on_table - _LOW) * scale).astype(np.int32)
+            cells = ((on_table - TABLE_LOW) * scale).astype(np.int32)
             cv2.fillConvexPoly(target, cv2.convexHull(cells), 255, lineType=cv2.LINE_8, shift=_FRACTION_BITS)
 
-    def look_up(self, rays_HW3: Floats, camera_44: Floats) -> NDArray[np.uint8]:
-        """How dark (0 to 255) the table is where each ray of the camera meets it."""
-        world_HW3 = rays_HW3 @ camera_44[:3, :3].T
-        down = np.minimum(world_HW3[..., 2], -1e-3)
-        reach = -camera_44[2, 3] / down
-        x = (camera_44[0, 3] + reach * world_HW3[..., 0] - _LOW[0]) * np.float32(1 / _CELL)
-        y = (camera_44[1, 3] + reach * world_HW3[..., 1] - _LOW[1]) * np.float32(1 / _CELL)
-        looked: NDArray[np.uint8] = cv2.remap(self._map, x, y, cv2.INTER_LINEAR, borderValue=(0,))  # type: ignore[assignment]
-        return looked
+    def look_up(self, x_HW: Floats, y_HW: Floats) -> NDArray[np.uint8]:
+        """How dark (0 to 255) the table is at points in metres from its corner."""
+        per_metre = np.float32(1 / _CELL)
+        return np.asarray(cv2.remap(self._map, x_HW * per_metre, y_HW * per_metre, cv2.INTER_LINEAR))

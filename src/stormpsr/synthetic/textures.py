@@ -1,4 +1,4 @@
-"""Table tops from numbers: wood, cutting mat, fabric, concrete, laminate."""
+"""Table tops from numbers (wood, cutting mat, fabric, concrete, laminate), and the room around the table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["table_texture"]
+__all__ = ["room_panorama", "table_texture"]
 
 Floats = NDArray[np.float32]
 
@@ -74,3 +74,21 @@ def table_texture(
     picture = np.asarray(colour) * (1 - pattern) + np.asarray(accent) * pattern
     shade = 1.0 + 0.12 * _noise(rng, size, 3, 3)[..., None]  # light is never even over a table
     return np.asarray(np.clip(picture * shade * 255, 0, 255), dtype=np.uint8)
+
+
+def room_panorama(colour: tuple[float, float, float], seed: int) -> NDArray[np.uint8]:
+    """All around the person: 360 degrees across, 60 up to 80 down; floor, walls and furniture out of focus."""
+    rng = np.random.default_rng((seed, 5))
+    height, width, skirting = 140, 360, 78
+    base = np.asarray(colour)
+    room = np.empty((height, width, 3))
+    room[:skirting] = base * np.linspace(1.0, 0.75, skirting)[:, None, None]
+    room[skirting:] = base * rng.uniform(0.35, 0.8) * np.linspace(0.7, 1.0, height - skirting)[:, None, None]
+    for _ in range(int(rng.integers(14, 26))):  # windows and pictures above, cupboards and chairs below
+        left, breadth = int(rng.integers(0, width)), int(rng.integers(8, 42))
+        bottom = int(rng.integers(45, 100))
+        top = bottom - int(rng.integers(10, 45))
+        paint = np.clip(base * rng.uniform(0.35, 1.5) + rng.normal(0, 0.08, 3), 0.03, 1.0)
+        room[max(top, 0) : bottom, np.arange(left, left + breadth) % width] = paint
+    soft = cv2.GaussianBlur(room.astype(np.float32), (0, 0), 1.6)
+    return np.asarray(np.clip(soft * 255, 0, 255), dtype=np.uint8)
