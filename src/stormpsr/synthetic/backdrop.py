@@ -40,19 +40,19 @@ class Backdrop:
 
     def _lit_table(self, look: Look) -> Picture:
         """The table top from above under the look's lights, with full alpha; what is beyond its edge has none."""
-        light = np.full(3, look.ambient)
+        light = np.full(3, look.ambient, dtype=np.float64)
         for lamp in look.lights:
             light += lamp.strength * max(lamp.direction[2], 0.0) * np.asarray(lamp.colour)
-        pattern = table_texture(look.table_kind, look.table_colour, look.table_accent, look.seed)
-        lit = np.clip(pattern * light, 0, 255).astype(np.uint8)
-        step = self._texels_per_metre * _PATTERN_METRES / pattern.shape[0]
+        colour, accent = (np.asarray(c) * light for c in (look.table_colour, look.table_accent))
+        lit = table_texture(look.table_kind, colour.tolist(), accent.tolist(), look.seed)
+        step = self._texels_per_metre * _PATTERN_METRES / lit.shape[0]
         if step < 1:  # shrink first, or thin lines would come and go
             lit = cv2.resize(lit, None, fx=step, fy=step, interpolation=cv2.INTER_AREA)
             step = 1.0
         width, height = ((TABLE_HIGH - TABLE_LOW) * self._texels_per_metre).astype(int)
         turned = cv2.getRotationMatrix2D((width / 2, height / 2), look.table_turn_degrees, step)
         table = cv2.warpAffine(lit, turned, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
-        return np.dstack([table, np.full((height, width), 255, dtype=np.uint8)])
+        return np.asarray(cv2.cvtColor(table, cv2.COLOR_RGB2RGBA), dtype=np.uint8)
 
     def picture(self, camera_44: Floats, shadows: ShadowMap) -> Picture:
         """Red, green and blue behind everything, at the picture's final size."""

@@ -59,14 +59,14 @@ class Lens:
 
     def bend(self, rendered_hwc: Picture) -> Picture:
         """The rendered picture (or map of ids) as the lens shows it, still supersampled, first row on top."""
-        bent: Picture = cv2.remap(rendered_hwc, self._map, None, cv2.INTER_NEAREST)  # type: ignore[assignment, call-overload]
+        bent: Picture = cv2.remap(rendered_hwc, self._map, None, cv2.INTER_NEAREST)
         return bent
 
     def shrink(self, fine_hwc: Picture) -> Picture:
         """The supersampled picture at its final size, each pixel the mean of its samples."""
         if self.supersample == 1:
             return fine_hwc
-        small: Picture = cv2.resize(fine_hwc, (self.width, self.height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        small: Picture = cv2.resize(fine_hwc, (self.width, self.height), interpolation=cv2.INTER_AREA)
         return small
 
     def pixel_of(self, points_N3: Floats, camera_44: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -118,7 +118,7 @@ class Sensor:
         height, width = exposed.shape[:2]
         top, left = np.random.default_rng((self._seed, frame_index)).integers(0, 64, 2)
         noise = self._bank[top : top + height, left : left + width]
-        noisy: Picture = cv2.add(exposed, noise, dtype=cv2.CV_8U)  # type: ignore[assignment]
+        noisy: Picture = cv2.add(exposed, noise, dtype=cv2.CV_8U)
         return noisy
 
     @staticmethod
@@ -135,7 +135,7 @@ class Sensor:
         start_point, end_point = np.round((middle - end) * 16).astype(int), np.round((middle + end) * 16).astype(int)
         cv2.line(stroke, start_point.tolist(), end_point.tolist(), (255,), 1, cv2.LINE_AA, 4)
         kernel = stroke.astype(np.float32) / max(float(stroke.sum()), 1.0)
-        blurred: Picture = cv2.filter2D(picture_HW3, -1, kernel)  # type: ignore[assignment]
+        blurred: Picture = cv2.filter2D(picture_HW3, -1, kernel)
         return blurred
 
 

@@ -76,7 +76,7 @@ class HandMesh:
 def _blend(one: Floats, other: Floats, width: float) -> Floats:
     """The union of two bodies with a fillet of about `width`."""
     share = np.maximum(width - np.abs(one - other), 0.0) / width
-    return np.minimum(one, other) - share * share * width * 0.25
+    return np.asarray(np.minimum(one, other) - share * share * width * 0.25, dtype=np.float32)
 
 
 def _finger_bones(curl: float, finger: int) -> list[_Bone]:

@@ -93,7 +93,7 @@ class Look:
     def draw(cls, product: Product, seed: int, keep_clear: Sequence[tuple[float, float, float]] = ()) -> Look:
         """A random look. `keep_clear` are circles (x, y, radius) on the table where no clutter or spare may lie."""
         rng = np.random.default_rng(seed)
-        glove = _hsv(rng, (0, 1), (0.0, 0.9), (0.2, 0.95)) if rng.random() < 0.25 else None
+        glove = _hsv(rng, (0, 1), (0.0, 0.6), (0.15, 0.85)) if rng.random() < 0.25 else None
         sleeve = _hsv(rng, (0, 1), (0.05, 0.6), (0.12, 0.8)) if rng.random() < 0.7 else None
         skin_depth = rng.random() ** 1.3
         skin = (1 - skin_depth) * _SKIN_LIGHT + skin_depth * _SKIN_DARK + rng.normal(0, 0.015, 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ class Mesh:
         chosen = rng.choice(len(area_T), size=count, p=area_T / area_T.sum())
         first, second = np.sqrt(rng.random(count)), rng.random(count)
         weights = np.stack([1 - first, first * (1 - second), first * second], axis=1)
-        return np.einsum("nk,nkd->nd", weights, corners_T33[chosen]).astype(np.float32)
+        return np.asarray(np.einsum("nk,nkd->nd", weights, corners_T33[chosen]), dtype=np.float32)
 
 
 def merge(meshes: list[Mesh]) -> Mesh:
@@ -104,7 +105,7 @@ def _revolved(profile: list[tuple[float, float]], sides: int) -> Mesh:
     angles = np.linspace(0, 2 * np.pi, sides + 1)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     meshes = []
-    for (radius0, z0), (radius1, z1) in zip(profile[:-1], profile[1:], strict=True):
+    for (radius0, z0), (radius1, z1) in pairwise(profile):
         slope = np.array([z1 - z0, radius0 - radius1])
         slope = slope / max(float(np.linalg.norm(slope)), 1e-12)
         lower = np.column_stack([circle * radius0, np.full(sides + 1, z0)])
@@ -187,25 +188,29 @@ def _ring(radius: float, thickness: float) -> Mesh:
 def _plate(size: tuple[float, float, float], holes: list[list[float]], hole_radius: float) -> Mesh:
     """A box in x, y, z with round holes through z at the [x, y] of `holes`.
 
-    Faces are cut into strips between the holes' squares; around a hole the square is joined to the circle.
+    Faces are cut into strips between the columns of holes; around a hole a square is joined to the circle. Holes of
+    one column have the same x; columns and holes keep 2.5 radii apart and away from the border.
     """
-    half_x, half_y, half_z = np.asarray(size) / 2
-    sides = 8
-    parts = [_box(size)] if not holes else [_plate_rim(size)]
     if not holes:
-        return parts[0]
-    ordered = sorted(holes)
-    reach = hole_radius * 1.25
+        return _box(size)
+    half_x, half_y, half_z = (float(n) / 2 for n in size)
+    columns: dict[float, list[float]] = {}
+    for x, y in sorted(holes):
+        columns.setdefault(round(x, 7), []).append(y)
+    parts, sides, reach = [_plate_rim(size)], 8, hole_radius * 1.25
     for z, up in ((half_z, True), (-half_z, False)):
         left = -half_x
-        for x, y in ordered:
+        for x, column in columns.items():
             _face(parts, (left, -half_y, x - reach, half_y), z, up)
-            _face(parts, (x - reach, -half_y, x + reach, y - reach), z, up)
-            _face(parts, (x - reach, y + reach, x + reach, half_y), z, up)
-            _square_around_hole(parts, (x, y), reach, hole_radius, sides, z, up)
+            low = -half_y
+            for y in column:
+                _face(parts, (x - reach, low, x + reach, y - reach), z, up)
+                _square_around_hole(parts, (x, y), reach, hole_radius, sides, z, up)
+                low = y + reach
+            _face(parts, (x - reach, low, x + reach, half_y), z, up)
             left = x + reach
         _face(parts, (left, -half_y, half_x, half_y), z, up)
-    for x, y in ordered:
+    for x, y in holes:
         wall = _revolved([(hole_radius, half_z), (hole_radius, -half_z)], sides)
         parts.append(wall.moved(pose_matrix((x, y, 0.0))))
     return merge(parts)

@@ -85,7 +85,7 @@ class Part:
     @cached_property
     def bounds_23(self) -> Floats:
         """Lowest and highest corner in the part's frame."""
-        return np.stack([self.mesh.vertices_V3.min(axis=0), self.mesh.vertices_V3.max(axis=0)])
+        return np.asarray(np.stack([self.mesh.vertices_V3.min(axis=0), self.mesh.vertices_V3.max(axis=0)]))
 
     @cached_property
     def radius(self) -> float:
@@ -96,7 +96,7 @@ class Part:
     def fit_point_3(self) -> Floats:
         """The middle of the seated part in the assembly's frame: where the hands work."""
         centre = self.bounds_23.mean(axis=0)
-        return (self.pose_44[:3, :3] @ centre + self.pose_44[:3, 3]).astype(np.float32)
+        return np.asarray((self.pose_44[:3, :3] @ centre + self.pose_44[:3, 3]), dtype=np.float32)
 
     @cached_property
     def tool_point_3(self) -> Floats:
@@ -160,20 +160,16 @@ class Product:
         return [
             k
             for k, other in enumerate(self.parts)
-            if bits[k] != 0
-            and k != component_index
-            and (part.name in other.sits_on and self._only_support(bits, other, part.name) or self._share(part, other))
+            if bits[k] != 0 and k != component_index and (self._holds(bits, part, other) or self._share(part, other))
         ]
 
-    def _only_support(self, bits: Sequence[int], part: Part, support: str) -> bool:
-        """Whether nothing else that the part could sit on is there in the support's place."""
+    def _holds(self, bits: Sequence[int], support: Part, part: Part) -> bool:
+        """Whether a part sits on this one, and on nothing else that is seated in this one's place."""
+        if support.name not in part.sits_on:
+            return False
+        others = [self.part(name) for name in part.sits_on if name != support.name]
         index = self.procedure_.component_index
-        stands_in = [
-            name
-            for name in part.sits_on
-            if name != support and self._share(self.part(name), self.part(support)) and bits[index[name]] != 0
-        ]
-        return not stands_in
+        return not any(self._share(other, support) and bits[index[other.name]] != 0 for other in others)
 
     @staticmethod
     def _share(one: Part, other: Part) -> bool:

@@ -152,7 +152,7 @@ class Renderer:
     def _place_hand(self, timeline: Timeline, frame_index: int, side: int) -> None:
         scene = self._scene
         visible = bool(timeline.hand_visible_FH[frame_index, side])
-        level = int(round(float(np.clip(timeline.hand_curl_FH[frame_index, side], 0, 1)) * (CURL_LEVELS - 1)))
+        level = round(float(np.clip(timeline.hand_curl_FH[frame_index, side], 0, 1)) * (CURL_LEVELS - 1))
         for index, actor in enumerate(scene.hands[side]):
             if index != level or not visible:
                 actor.show(False)
@@ -203,7 +203,7 @@ class Renderer:
         behind[ID_BACKDROP] = 1
         rectangle = ids[y0:y1, x0:x1]
         if rectangle.size and bool(cv2.LUT(rectangle, behind).all()):
-            return ids * cv2.LUT(ids, own)
+            return np.asarray(ids * cv2.LUT(ids, own))
         rendered = self._scene.draw(assembly_only=seated)
         return np.ascontiguousarray(self._lens.bend(np.ascontiguousarray(rendered[..., 3])))
 
@@ -240,8 +240,8 @@ class Renderer:
             image=image,
             visible_share_C=np.where(is_seated, share_C, 0).astype(np.float32),
             inside_share_C=np.where(is_seated, inside_C, 0).astype(np.float32),
-            pixels_C=pixels_C / samples,
-            assembly_pixels_C=assembly_pixels_C / samples,
+            pixels_C=pixels_C / np.float32(samples),
+            assembly_pixels_C=assembly_pixels_C / np.float32(samples),
             place_visible_share_C=open_CP.mean(axis=1).astype(np.float32),
             box=_box_around(alone, self._supersample),
             hand_share=float(counts[list(ID_HANDS)].sum() / ids.size),

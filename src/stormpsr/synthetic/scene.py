@@ -228,7 +228,7 @@ class Scene:
         rng = np.random.default_rng(3)
         colours = skin + hand.palm_V[:, None] * 0.7 * (pale - skin)
         colours = colours + hand.nail_V[:, None] * (nail - colours)
-        return (colours * (1 + 0.03 * rng.standard_normal((len(colours), 1)))).astype(np.float32)
+        return np.asarray((colours * (1 + 0.03 * rng.standard_normal((len(colours), 1)))), dtype=np.float32)
 
     def _add_forearms(self) -> None:
         look = self.look

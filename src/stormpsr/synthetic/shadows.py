@@ -33,7 +33,7 @@ def hull_points(vertices_V3: Floats, limit: int = 24) -> Floats:
     index = np.arange(2 * limit) + 0.5
     polar, around = np.arccos(1 - index / limit), np.pi * (1 + 5**0.5) * index
     directions = np.stack([np.cos(around) * np.sin(polar), np.sin(around) * np.sin(polar), np.cos(polar)], axis=1)
-    return unique[np.unique(np.argmax(unique @ directions.T, axis=0))].astype(np.float32)
+    return np.asarray(unique[np.unique(np.argmax(unique @ directions.T, axis=0))], dtype=np.float32)
 
 
 class ShadowMap:

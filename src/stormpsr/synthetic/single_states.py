@@ -74,7 +74,7 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
     camera_44 = _random_camera(rng, middle)
     places, poses, choices = _random_parts(rng, product, state)
     hand_poses, elbows, curls, visible = _random_hands(rng, middle, hands)
-    tool_44 = pose_matrix(tuple(middle + rng.normal(0, 0.05, 3)), tuple(rng.uniform((0, 20, 0), (0, 90, 360))))  # type: ignore[arg-type]
+    tool_44 = pose_matrix(tuple(middle + rng.normal(0, 0.05, 3)), tuple(rng.uniform((0, 20, 0), (0, 90, 360))))
     return Timeline(
         fps=product.procedure().fps,
         camera_pose_F44=camera_44[None],
@@ -115,7 +115,7 @@ def _random_object(rng: np.random.Generator) -> Floats:
 
 
 def _random_camera(rng: np.random.Generator, middle_3: Floats) -> Floats:
-    distance, elevation = rng.uniform(0.4, 0.56), np.deg2rad(rng.uniform(35, 68))
+    distance, elevation = rng.uniform(0.32, 0.46), np.deg2rad(rng.uniform(35, 68))
     azimuth = np.deg2rad(-90 + rng.normal(0, 18))
     away = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
     target = middle_3 + np.append(rng.normal(0, 0.035, 2), 0.0)

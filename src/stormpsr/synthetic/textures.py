@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -59,21 +61,22 @@ def _concrete(rng: np.random.Generator, size: int) -> Floats:
 
 
 def _laminate(rng: np.random.Generator, size: int) -> Floats:
-    return np.asarray(0.4 + 0.3 * _noise(rng, size, 3, 3) + 0.2 * _noise(rng, size, size // 2, size // 2))
+    grain = 0.3 * _noise(rng, size, 3, 3) + 0.2 * _noise(rng, size, size // 2, size // 2)
+    return np.asarray(0.4 + grain, dtype=np.float32)
 
 
 _PATTERNS = {"wood": _wood, "mat": _mat, "fabric": _fabric, "concrete": _concrete, "laminate": _laminate}
 
 
 def table_texture(
-    kind: str, colour: tuple[float, float, float], accent: tuple[float, float, float], seed: int, size: int = 512
+    kind: str, colour: Sequence[float], accent: Sequence[float], seed: int, size: int = 512
 ) -> NDArray[np.uint8]:
     """A square picture, red green blue, of a table top whose pattern goes from `colour` to `accent`."""
     rng = np.random.default_rng(seed)
-    pattern = np.clip(_PATTERNS[kind](rng, size), -0.3, 1.3)[..., None]
-    picture = np.asarray(colour) * (1 - pattern) + np.asarray(accent) * pattern
-    shade = 1.0 + 0.12 * _noise(rng, size, 3, 3)[..., None]  # light is never even over a table
-    return np.asarray(np.clip(picture * shade * 255, 0, 255), dtype=np.uint8)
+    pattern = np.clip(_PATTERNS[kind](rng, size), -0.3, 1.3)
+    shade = 255 + 30 * _noise(rng, size, 3, 3)  # light is never even over a table
+    channels = [(low + (high - low) * pattern) * shade for low, high in zip(colour, accent, strict=True)]
+    return np.asarray(cv2.convertScaleAbs(np.maximum(cv2.merge(channels), 0)), dtype=np.uint8)
 
 
 def room_panorama(colour: tuple[float, float, float], seed: int) -> NDArray[np.uint8]:
