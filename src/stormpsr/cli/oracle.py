@@ -32,8 +32,7 @@ def oracle_command(
     confidence: Annotated[float, typer.Option(min=0, max=1, help="Confidence of each box.")] = 0.9,
     decay: Annotated[float, typer.Option(min=0, max=1, help="Factor per frame without support.")] = 0.75,
     protocol: Annotated[
-        list[Literal["paper", "industreal", "storm"]] | None,
-        typer.Option(help="Scoring; may be given several times. Default: all three."),
+        list[str] | None, typer.Option(help="paper, industreal or storm; may be given several times. Default: all.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonFlag", "console", "number", "print_json", "print_notes", "print_table", "write_text"]
 
+_WIDTH_OF_FILES = 140
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
 def console() -> Console:
     from rich.console import Console
 
-    return Console(soft_wrap=False, highlight=False)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_FILES  # a file or a pipe has no width of its own
+    return console
 
 
 def print_json(data: Any) -> None:
@@ -41,7 +46,7 @@ def print_table(
     to_the_right = set(right)
     table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", title_style="bold")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i in to_the_right else "left")
+        table.add_column(column, justify="right" if i in to_the_right else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console().print(table)

@@ -57,8 +57,8 @@ def run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             return 0  # the help text was the answer, and it is printed already
         where = context.command_path if context else "stormpsr"
-        message = str(getattr(error, "message", error)).rstrip(".")
-        return _fail(error, f"{message}; see '{where} --help'", debug, as_json)
+        message: str = error.format_message()  # type: ignore[attr-defined]  # typer does not export the class
+        return _fail(error, f"{message.rstrip('.')}; see '{where} --help'", debug, as_json)
     except StormPSRError as error:
         return _fail(error, str(error), debug, as_json)
     except (KeyboardInterrupt, typer.Abort):
