@@ -51,9 +51,7 @@ def test_a_late_prediction_keeps_f1_and_has_its_lateness_as_delay(labels: list[S
 
 
 @given(labels_alone_in_their_frames, delays)
-def test_a_late_prediction_keeps_pos_where_labels_have_frames_of_their_own(
-    labels: list[StepEvent], delay: int
-) -> None:
+def test_a_late_prediction_keeps_pos_where_labels_have_frames_of_their_own(labels: list[StepEvent], delay: int) -> None:
     assert scored(labels, later(labels, delay)).pos == 1
 
 

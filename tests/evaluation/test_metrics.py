@@ -192,9 +192,7 @@ def test_a_step_repeated_together_with_others_in_one_frame_keeps_a_perfect_predi
     assert scored(labels, labels).pos == 1
 
 
-def test_a_perfect_prediction_of_every_published_recording_is_perfect(
-    meccano: Procedure, meccano_psr: Path
-) -> None:
+def test_a_perfect_prediction_of_every_published_recording_is_perfect(meccano: Procedure, meccano_psr: Path) -> None:
     files = [path for name in (STEPS_FILE, STEPS_WITH_ERRORS_FILE) for path in sorted(meccano_psr.glob(f"*/*/{name}"))]
     assert len(files) == 40
     for path in files:

@@ -180,7 +180,7 @@ def test_a_window_never_changes_anything_but_pos(golden: Callable) -> None:
 # ---------------------------------------------------------------------- what they cannot do
 @pytest.mark.parametrize("protocol", RELEASED)
 def test_a_recording_without_labels_is_refused_because_they_divide_by_their_number(protocol: Protocol) -> None:
-    with pytest.raises(InputError, match="without labels cannot be scored .* use protocol 'paper'"):
+    with pytest.raises(InputError, match=r"without labels cannot be scored .* use protocol 'paper'"):
         score([], at((10, A)), fps=10, protocol=protocol)
 
 
