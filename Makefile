@@ -8,6 +8,8 @@ EXTRAS := plot,synth,dev
 JOBS   ?= 2
 # more for pytest, for example: make test ARGS="tests/test_labels.py -k bom"
 ARGS   ?=
+# where public annotations and golden vectors lie, if they are there
+SHARED ?= ../shared
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format bench clean
@@ -25,8 +27,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: setup ## Show what the package does
-	$(BIN)/stormpsr demo
+demo: setup ## Show what the package does (on MECCANO's annotations where SHARED has them, else on a small example)
+	$(BIN)/stormpsr demo $(if $(wildcard $(SHARED)/data/meccano_psr),--data $(SHARED)/data)
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)

@@ -74,7 +74,7 @@ def oracle_command(
     unknown = sum(recording.n_boxes_without_class for recording in recordings)
     typer.echo(f"{boxed} boxes, {unknown} of them of states that the detector has no class for")
     typer.echo(
-        f"wait from a completion to the next box: mean {number(bound['mean_wait_seconds'], 1)} s over "
+        f"wait from a completion to the next box that has a class: mean {number(bound['mean_wait_seconds'], 1)} s over "
         f"{bound['n_followed']} of {bound['n_labels']} completions; the others are never followed by one"
     )
     if without_boxes:
