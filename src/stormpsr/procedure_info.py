@@ -23,7 +23,7 @@ from stormpsr.procedure import (
     step_id_of,
 )
 
-__all__ = ["export_procedure_info", "import_procedure_info", "procedure_info"]
+__all__ = ["export_procedure_info", "import_procedure_info", "procedure_info", "procedure_info_text"]
 
 _EXPECTED = "expected_in_"
 _TYPE_OF_KEY = {"id": int, "description": str, "install": bool, "state_idx": int}
@@ -47,9 +47,12 @@ def procedure_info(procedure: Procedure) -> list[Entry]:
     ]
 
 
+def procedure_info_text(procedure: Procedure) -> str:
+    return json.dumps(procedure_info(procedure), indent=2, ensure_ascii=False) + "\n"
+
+
 def export_procedure_info(procedure: Procedure, path: str | Path) -> None:
-    text = json.dumps(procedure_info(procedure), indent=2, ensure_ascii=False) + "\n"
-    Path(path).write_text(text, encoding="utf-8", newline="\n")
+    Path(path).write_text(procedure_info_text(procedure), encoding="utf-8", newline="\n")
 
 
 # ---------------------------------------------------------------------- reading

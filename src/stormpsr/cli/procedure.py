@@ -1,0 +1,242 @@
+"""`stormpsr procedure`: describe a procedure, check the description, look at it, exchange it with other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, console, print_json, print_table, write_text
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Describe a procedure, check it, look at it.", no_args_is_help=True)
+
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped procedure (industreal, meccano) or a YAML file.")
+]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")]
+
+
+def _write(text: str, out: Path, *, force: bool, as_json: bool, **facts: Any) -> None:
+    """Write a result to a file, or to the standard output for `-`, and say so."""
+    from stormpsr.errors import InputError
+
+    if str(out) == "-":
+        if as_json:
+            print_json({"path": None, "text": text, **facts})
+        else:
+            typer.echo(text, nl=False)
+        return
+    if out.is_dir():
+        raise InputError("this is a folder", path=out, cure="give --out the name of a file")
+    if out.exists() and not force:
+        raise InputError("the file is there already", path=out, cure="choose another --out, or add --force")
+    write_text(out, text)
+    if as_json:
+        print_json({"path": str(out), **facts})
+    else:
+        typer.echo(f"wrote {out}")
+
+
+def _default_path(name: str) -> Path:
+    from stormpsr.errors import InputError
+
+    if Path(name).name != name or "\\" in name:
+        raise InputError(f"the name {name!r} looks like a path", cure="give a plain name, and the path with --out")
+    return Path(f"{name}.yaml")
+
+
+# ---------------------------------------------------------------------- new, check, list
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="What the procedure is called.")],
+    component: Annotated[
+        list[str] | None, typer.Option("--component", "-c", help="A component; repeat it, in the order of assembly.")
+    ] = None,
+    components_from: Annotated[Path | None, typer.Option(help="A text file with a component per line.")] = None,
+    fps: Annotated[float, typer.Option(help="Frames per second of the videos.")] = 10.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; default NAME.yaml, '-' prints it.")
+    ] = None,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a commented template for a new procedure, to be changed with a text editor.
+
+    Example: stormpsr procedure new lamp --component foot --component pole --component "lamp shade"
+    """
+    from stormpsr.procedure_text import new_procedure_text
+
+    names = [*(component or []), *([] if components_from is None else _lines(components_from))]
+    text = new_procedure_text(name, names, fps)
+    _write(text, out or _default_path(name), force=force, as_json=as_json, name=name, components=names)
+    if out is None and not as_json:
+        typer.echo(f"change it as you like, then run: stormpsr procedure check {name}.yaml")
+
+
+def _lines(path: Path) -> list[str]:
+    from stormpsr.errors import InputError
+
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError("this is not a text file in UTF-8", path=path, cure="save it as UTF-8") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise InputError("the file is empty", path=path, cure="write the names of the components, one per line")
+    return names
+
+
+@app.command("check")
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Procedure files (YAML).")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what is wrong with procedure files, line by line. Exit code 1 if anything is.
+
+    Example: stormpsr procedure check lamp.yaml
+    """
+    from stormpsr.cli.procedure_report import summary
+    from stormpsr.procedure_file import check_procedure_text, read_source
+
+    sources = [read_source(file) for file in files]  # all of them first: a file that is not there is another matter
+    results: list[dict[str, Any]] = []
+    for text, origin in sources:
+        procedure, problems = check_procedure_text(text)
+        found = [{"line": p.line, "problem": p.problem, "cure": p.cure} for p in problems]
+        results.append({"path": origin, "ok": not problems, "problems": found})
+        if as_json:
+            continue
+        for problem in problems:
+            typer.echo(f"{origin}:{problem.line}: {problem}")
+        if procedure is not None:
+            typer.echo(f"{origin}: fine ({summary(procedure)})")
+    if as_json:
+        print_json({"files": results})
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_procedures(as_json: JsonFlag = False) -> None:
+    """The procedures that come with the package.
+
+    Example: stormpsr procedure list
+    """
+    from stormpsr.cli.procedure_report import summary
+    from stormpsr.procedure import Procedure
+    from stormpsr.procedure_file import shipped_procedures
+
+    procedures = [Procedure.load(name) for name in shipped_procedures()]
+    if as_json:
+        rows = [{"name": p.name, "title": p.title, "fps": p.fps, "variants": list(p.variants)} for p in procedures]
+        print_json({"procedures": rows})
+    else:
+        print_table("", ["name", "title", "contents"], [[p.name, p.title, summary(p)] for p in procedures])
+
+
+# ---------------------------------------------------------------------- show
+@app.command("show")
+def show(
+    source: SourceArgument,
+    drawing: Annotated[
+        Literal["text", "mermaid", "svg"] | None,
+        typer.Option("--format", "-f", help="text (default): all there is to know; mermaid, svg: the drawing alone."),
+    ] = None,
+    variant: Annotated[str | None, typer.Option(help="Draw this variant only; default: all.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default: print it.")] = None,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print components, states and variants, and draw which state follows which.
+
+    Example: stormpsr procedure show industreal --format svg --out industreal.svg
+    """
+    from stormpsr.cli.procedure_report import as_data, print_report, report_text
+    from stormpsr.errors import InputError
+    from stormpsr.procedure import Procedure
+    from stormpsr.procedure_drawing import mermaid_drawing, state_graph
+    from stormpsr.procedure_svg import svg_drawing
+
+    if as_json and drawing is not None:
+        raise InputError("--json and --format exclude each other", cure="leave one of them out")
+    procedure = Procedure.load(source)
+    graphs = [state_graph(procedure, name) for name in ([variant] if variant else procedure.variants)]
+    if as_json:
+        import json
+
+        text = json.dumps(as_data(procedure, graphs), indent=2, ensure_ascii=False) + "\n"
+    elif drawing == "mermaid":
+        text = mermaid_drawing(procedure, graphs)
+    elif drawing == "svg":
+        text = svg_drawing(procedure, graphs)
+    elif out is None:
+        print_report(console(), procedure, graphs)
+        return
+    else:
+        text = report_text(procedure, graphs)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(text, out, force=force, as_json=as_json)
+
+
+# ---------------------------------------------------------------------- import, export
+@app.command("import")
+def import_info(
+    info: Annotated[Path, typer.Argument(metavar="INFO.json", help="A procedure_info.json of the published programs.")],
+    name: Annotated[str, typer.Option(help="What the procedure is called.")],
+    fps: Annotated[float, typer.Option(help="Frames per second of the videos.")],
+    initial: Annotated[
+        list[str] | None,
+        typer.Option(help="A variant's initial state, VARIANT=DIGITS; repeat it. Default: derived from its steps."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; default NAME.yaml, '-' prints it.")
+    ] = None,
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Turn a procedure_info.json into a procedure file. The detector's states are not in it: add them afterwards.
+
+    Example: stormpsr procedure import procedure_info.json --name car --fps 10 --initial main=11110111111
+    """
+    from stormpsr.errors import InputError
+    from stormpsr.procedure_info import import_procedure_info
+    from stormpsr.procedure_text import procedure_text
+
+    given: dict[str, str] = {}
+    for words in initial or []:
+        variant, equals, digits = words.partition("=")
+        if not equals or variant in given:
+            reason = "has no '='" if not equals else "is there twice for this variant"
+            raise InputError(f"--initial {words} {reason}", cure="write it like assy=1000, once per variant")
+        given[variant] = digits
+    procedure, notes = import_procedure_info(info, name=name, fps=fps, initial=given)
+    notes.append("the states of the detector are not in the JSON: add them to 'states:' to decode detections")
+    _write(procedure_text(procedure), out or _default_path(name), force=force, as_json=as_json, notes=notes)
+    if not as_json:
+        for note in notes:
+            typer.echo(f"note: {note}", err=True)
+
+
+@app.command("export")
+def export_info(
+    source: SourceArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; '-' prints it.")] = Path(
+        "procedure_info.json"
+    ),
+    force: ForceFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a procedure as the procedure_info.json that the published programs read.
+
+    Example: stormpsr procedure export industreal --out procedure_info.json
+    """
+    from stormpsr.procedure import Procedure
+    from stormpsr.procedure_info import procedure_info_text
+
+    procedure = Procedure.load(source)
+    _write(procedure_info_text(procedure), out, force=force, as_json=as_json, steps=len(procedure.steps))
