@@ -138,7 +138,7 @@ def parse_frame(cell: str, path: str | Path, line: int) -> int:
     """The frame number in `01259.jpg`, `rgb\\001259.png` or `1259`."""
     name = PurePosixPath(PureWindowsPath(cell).as_posix()).name
     stem = re.sub(r"\.[A-Za-z]\w*$", "", name)
-    if re.fullmatch(r"\d+", stem, flags=re.ASCII):
+    if re.fullmatch(r"0*\d{1,9}", stem, flags=re.ASCII):
         return int(stem)
     if re.fullmatch(r"-\d+", stem):
         raise InputError(f"frame {cell!r} is negative", path=path, line=line, cure="frames count from 0")
@@ -146,7 +146,7 @@ def parse_frame(cell: str, path: str | Path, line: int) -> int:
 
 
 def parse_whole(cell: str, what: str, path: str | Path, line: int) -> int:
-    if re.fullmatch(r"[+-]?\d+", cell, flags=re.ASCII):
+    if re.fullmatch(r"[+-]?0*\d{1,9}", cell, flags=re.ASCII):
         return int(cell)
     raise InputError(f"{what} is {cell!r}, not a whole number", path=path, line=line)
 
