@@ -1,0 +1,161 @@
+"""The shape of the house: what importing needs, who may import whom, and who may speak to the user."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stormpsr
+
+PACKAGE = Path(stormpsr.__file__).parent
+MODULES = {
+    ".".join(["stormpsr", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+# Rooms from the ground up: a room may import from itself and from those named, which all stand above it in this table.
+# A module belongs to the room with the longest name that it starts with, so a new file needs a line here only if none
+# fits. Imports inside functions count as well.
+ROOMS: dict[str, list[str]] = {
+    "errors": [],
+    "events": ["errors"],
+    "yaml_nodes": ["errors"],
+    "layered_layout": [],
+    "procedure": ["errors", "yaml_nodes", "layered_layout"],
+    "labels": ["errors", "events", "procedure"],
+    "recognition": ["errors", "events", "procedure"],
+    "evaluation.edit_distance": [],
+    "evaluation.metrics": ["errors", "events", "procedure", "evaluation.edit_distance"],
+    "detections": ["errors", "events", "procedure", "labels"],
+    "boxes": ["errors", "procedure", "labels"],
+    "datasets": ["errors", "labels"],
+    "event_files": ["errors", "labels", "datasets"],
+    "label_audit": ["errors", "events", "procedure", "labels", "datasets"],
+    "evaluation.summary": ["errors", "events", "procedure", "labels", "evaluation.metrics"],
+    "evaluation": [
+        *("errors", "events", "procedure", "labels", "datasets", "event_files", "boxes", "recognition"),
+        *("evaluation.metrics", "evaluation.summary"),
+    ],
+    "synthetic": ["errors", "events", "procedure", "labels"],
+}
+SAME_ROOM = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
+EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them
+ROOT = ("", "__main__")  # the package itself, which only hands names on
+
+# What a light installation must be able to do, with numpy and the standard library alone.
+LIGHT = """
+import sys
+
+class NumpyOnly:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in ("numpy", "stormpsr"):
+            raise ModuleNotFoundError(f"{name} is not part of a light import")
+
+sys.meta_path.insert(0, NumpyOnly())
+"""
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+
+# ---------------------------------------------------------------------- a light core
+def test_every_public_name_can_be_imported_with_numpy_alone() -> None:
+    done = run_python(LIGHT + "import stormpsr\nfor name in stormpsr.__all__: getattr(stormpsr, name)\n")
+    assert done.returncode == 0, done.stderr
+
+
+def test_scoring_and_decoding_work_with_numpy_alone() -> None:
+    use = """
+from stormpsr import AssemblyState, Component, Procedure, StateDetection, StepEvent, Variant, decode, score
+from stormpsr.procedure import StateKind
+states = (AssemblyState(0, StateKind.ASSEMBLY, "none", (0,)), AssemblyState(1, StateKind.ASSEMBLY, "one", (1,)))
+procedure = Procedure("plug", (Component("plug"),), states, {"in": Variant("in", (0,), (0,))}, fps=10)
+events = decode([StateDetection(frame, 1, 0.9) for frame in range(20)], procedure, "in", threshold=4)
+for protocol in ("paper", "industreal", "storm"):
+    print(score([StepEvent(0, 0)], events, procedure=procedure, protocol=protocol).delay_frames)
+"""
+    done = run_python(LIGHT + use)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4.0", "4.0", "4.0"]
+
+
+def test_the_guard_against_heavy_imports_would_notice_one() -> None:
+    done = run_python(LIGHT + "import yaml\n")
+    assert "yaml is not part of a light import" in done.stderr
+
+
+def test_importing_the_package_loads_none_of_its_modules_yet() -> None:
+    done = run_python("import sys, stormpsr\nprint(*[name for name in sys.modules if name.startswith('stormpsr.')])\n")
+    assert done.stdout.split() == [], done.stderr
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'scores'"):
+        stormpsr.scores  # noqa: B018
+
+
+def test_the_public_names_are_listed_where_a_shell_looks_for_them() -> None:
+    assert set(stormpsr.__all__) <= set(dir(stormpsr))
+
+
+# ---------------------------------------------------------------------- one direction
+def room_of(module: str) -> str:
+    inner = module.removeprefix("stormpsr").removeprefix(".")
+    if inner in ROOT or inner.split(".")[0] in EDGES:
+        return inner.split(".")[0]
+    inner = SAME_ROOM.get(inner, inner)
+    fitting = [room for room in ROOMS if inner == room or inner.startswith((f"{room}.", f"{room}_"))]
+    assert fitting, f"{module} belongs to no room: enter it into ROOMS in {Path(__file__).name}"
+    return max(fitting, key=len)
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import in a file, wherever it stands."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield node.lineno, full if full in MODULES or node.module == "stormpsr" else str(node.module)
+
+
+LIBRARY = [name for name in MODULES if room_of(name) not in (*EDGES, *ROOT)]
+
+
+def test_the_table_of_rooms_points_one_way() -> None:
+    built: set[str] = set()
+    for room, needs in ROOMS.items():
+        assert built.issuperset(needs), f"{room} needs {set(needs) - built}, which stands below it"
+        built.add(room)
+
+
+@pytest.mark.parametrize("module", LIBRARY)
+def test_a_module_imports_only_from_the_rooms_below_it(module: str) -> None:
+    allowed = {room_of(module), *ROOMS[room_of(module)]}
+    own = [(line, name) for line, name in imports_of(MODULES[module]) if name.split(".")[0] == "stormpsr"]
+    # the version number is the one thing that a module may take from the package itself
+    strays = [(line, name) for line, name in own if name != "stormpsr.__version__" and room_of(name) not in allowed]
+    assert strays == []
+
+
+# ---------------------------------------------------------------------- thin edges
+@pytest.mark.parametrize("module", LIBRARY)
+def test_the_library_neither_prints_nor_reads_the_clock(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id in ("print", "input")] == []
+    edge_only = {"typer", "click", "rich", "time", "datetime", "logging"}
+    assert [name for _, name in imports_of(MODULES[module]) if name.split(".")[0] in edge_only] == []
+
+
+def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
+    assert [name for name in MODULES if name.split(".")[-1] in ("utils", "common", "helpers", "misc")] == []
