@@ -83,7 +83,8 @@ class Backdrop:
         return np.asarray(x), np.asarray(y)
 
     def _room_picture(self, camera_44: Floats) -> Picture:
-        rays_HW3 = self._lens.rays_HW3 @ camera_44[:3, :3].T
+        """The room in every direction; it is out of focus, so every other ray will do."""
+        rays_HW3 = self._lens.rays_HW3[::2, ::2] @ camera_44[:3, :3].T
         height, width = self._room.shape[:2]
         azimuth = np.arctan2(rays_HW3[..., 0], rays_HW3[..., 1])
         elevation = np.arctan2(rays_HW3[..., 2], np.hypot(rays_HW3[..., 0], rays_HW3[..., 1]))
@@ -96,6 +97,5 @@ class Backdrop:
             cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        if room.shape[:2] != (self._lens.height, self._lens.width):
-            room = cv2.resize(room, (self._lens.width, self._lens.height), interpolation=cv2.INTER_LINEAR)
+        room = cv2.resize(room, (self._lens.width, self._lens.height), interpolation=cv2.INTER_LINEAR)
         return np.asarray(room, dtype=np.uint8)

@@ -8,7 +8,7 @@ Triangles are what a software renderer pays for, so round things have as many si
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,7 +31,8 @@ class Mesh:
 
     vertices_V3: Floats
     normals_V3: Floats
-    triangles_T3: NDArray[np.int32]
+    triangles_T3: NDArray[np.int32]  # counter-clockwise seen from outside
+    closed: bool = True  # no holes: what faces away from the camera need not be drawn
 
     def __post_init__(self) -> None:
         if self.vertices_V3.shape != self.normals_V3.shape:
@@ -44,6 +45,7 @@ class Mesh:
             self.vertices_V3 @ rotation_33.T + pose_44[:3, 3].astype(np.float32),
             self.normals_V3 @ rotation_33.T,
             self.triangles_T3,
+            self.closed,
         )
 
     def surface_points(self, count: int, rng: np.random.Generator) -> Floats:
@@ -66,6 +68,7 @@ def merge(meshes: list[Mesh]) -> Mesh:
         np.concatenate([mesh.triangles_T3 + offset for mesh, offset in zip(meshes, offsets, strict=True)]).astype(
             np.int32
         ),
+        all(mesh.closed for mesh in meshes),
     )
 
 
@@ -284,11 +287,14 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     if not isinstance(loaded, trimesh.Trimesh) or len(loaded.faces) == 0:
         raise InputError("the mesh has no triangles", path=path, cure="export surfaces, not points or curves")
     loaded.merge_vertices(merge_tex=True, merge_norm=True)
+    if loaded.is_watertight:
+        loaded.fix_normals()  # some programs wind triangles either way
     vertices = np.asarray(loaded.vertices, dtype=np.float64) * scale
     triangles = np.asarray(loaded.faces, dtype=np.int64)
     if len(triangles) > max_triangles:
         vertices, triangles = _simplified(vertices, triangles, max_triangles)
-    return _with_creases(vertices, triangles)
+    closed = bool(loaded.is_watertight)
+    return replace(_with_creases(vertices, triangles), closed=closed)
 
 
 def _simplified(

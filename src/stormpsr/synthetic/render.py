@@ -34,7 +34,7 @@ from stormpsr.synthetic.backdrop import Backdrop
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
 from stormpsr.synthetic.hands import CURL_LEVELS
 from stormpsr.synthetic.look import Look
-from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.product import Part, Product
 from stormpsr.synthetic.scene import ID_BACKDROP, ID_HANDS, ID_STATIC, ID_TOOL, Scene, part_id
 from stormpsr.synthetic.shadows import ShadowMap
 from stormpsr.synthetic.timeline import PartPlace, Timeline
@@ -44,6 +44,7 @@ __all__ = ["RenderedFrame", "Renderer"]
 Floats = NDArray[np.float32]
 
 _POINTS_PER_PART = 48
+_TABLE, _WRONG, _AWAY = int(PartPlace.TABLE), int(PartPlace.WRONG), int(PartPlace.AWAY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,16 @@ class RenderedFrame:
         return float(self.pixels_C.sum()) / total if total > 0 else 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class _Projection:
+    """Where every component's place in the assembly is in the supersampled picture."""
+
+    pixels_CP2: NDArray[np.int32]  # points on its surface: column, row
+    inside_CP: NDArray[np.bool_]  # which of them are within the picture
+    corners_C82: NDArray[np.int32]  # its bounding box
+    in_front_C: NDArray[np.bool_]  # whether all of the box is in front of the camera
+
+
 class Renderer:
     """Draws one recording, frame by frame."""
 
@@ -83,7 +94,13 @@ class Renderer:
         self._supersample = supersample or (2 if self.width <= 320 else 1)
         self._scene = Scene(product, look, self.width * self._supersample, self.height * self._supersample)
         rng = np.random.default_rng(0)
-        self._surface_CP3 = np.stack([part.mesh.surface_points(_POINTS_PER_PART, rng) for part in product.parts])
+        self._points_CP3 = np.stack(
+            [
+                np.concatenate([part.mesh.surface_points(_POINTS_PER_PART, rng), _corners(part)])
+                for part in product.parts
+            ]
+        )
+        self._seat_C44 = np.stack([part.pose_44 for part in product.parts])
         self.set_look(look)
 
     def set_look(self, look: Look) -> None:
@@ -118,29 +135,38 @@ class Renderer:
         if timeline.n_components != self.product.n_components:
             raise ValueError(f"{timeline.n_components} components in the timeline, {self.product.n_components} here")
         camera_44 = timeline.camera_pose_F44[frame_index]
-        seated = self._place(timeline, frame_index)
+        seat_C44 = self._places_in_assembly(timeline, frame_index)
+        seated = self._place(timeline, frame_index, seat_C44)
         self._scene.aim(camera_44, self._lens.half_y)
         fine = self._lens.bend(self._scene.draw())
         ids = np.ascontiguousarray(fine[..., 3])
-        place_pixels_CP2, place_inside_CP = self._project_places(timeline, frame_index)
-        alone = self._assembly_alone(ids, seated, place_pixels_CP2)
+        places = self._project(seat_C44, camera_44)
+        alone = self._assembly_alone(ids, seated, places)
         image = self._finish(fine, ids, timeline, frame_index)
-        return self._measure(image, ids, alone, seated, place_pixels_CP2, place_inside_CP)
+        return self._measure(image, ids, alone, seated, places)
 
-    def _place(self, timeline: Timeline, frame_index: int) -> list[int]:
+    def _places_in_assembly(self, timeline: Timeline, frame_index: int) -> Floats:
+        """World pose of every component at its place in the assembly, whether it is there or not."""
+        poses_C44 = self._seat_C44
+        wrong = np.flatnonzero(timeline.part_place_FC[frame_index] == _WRONG)
+        if len(wrong):
+            poses_C44 = poses_C44.copy()
+            for k in wrong:
+                poses_C44[k] = self.product.pose_of(int(k), -1, int(timeline.wrong_choice_FC[frame_index, k]))
+        return np.asarray(timeline.object_pose_F44[frame_index] @ poses_C44, dtype=np.float32)
+
+    def _place(self, timeline: Timeline, frame_index: int, seat_C44: Floats) -> list[int]:
         """Move all actors; returns the components that are in the assembly."""
-        object_44 = timeline.object_pose_F44[frame_index]
         seated = []
-        for k, actor in enumerate(self._scene.parts):
-            place = timeline.part_place_FC[frame_index, k]
-            if place == PartPlace.AWAY:
+        for k, place in enumerate(timeline.part_place_FC[frame_index].tolist()):
+            actor = self._scene.parts[k]
+            if place == _AWAY:
                 actor.show(False)
-            elif place == PartPlace.TABLE:
+            elif place == _TABLE:
                 actor.place(timeline.part_pose_FC44[frame_index, k])
             else:
                 seated.append(k)
-                bit = 1 if place == PartPlace.SEATED else -1
-                actor.place(object_44 @ self.product.pose_of(k, bit, int(timeline.wrong_choice_FC[frame_index, k])))
+                actor.place(seat_C44[k])
         for side in (0, 1):
             self._place_hand(timeline, frame_index, side)
         if timeline.tool_visible_F[frame_index]:
@@ -166,26 +192,20 @@ class Renderer:
         scene.forearms[side].place(_forearm_pose(wrist_44, timeline.elbow_FH3[frame_index, side], self.look.hand_scale))
 
     # ------------------------------------------------------------------ visibility
-    def _project_places(self, timeline: Timeline, frame_index: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Surface points of every component at its place in the assembly: pixel in the fine picture, and inside it."""
-        object_44 = timeline.object_pose_F44[frame_index]
-        poses_C44 = np.stack(
-            [
-                self.product.pose_of(k, -1, int(timeline.wrong_choice_FC[frame_index, k]))
-                if timeline.part_place_FC[frame_index, k] == PartPlace.WRONG
-                else part.pose_44
-                for k, part in enumerate(self.product.parts)
-            ]
-        )
-        world_C44 = object_44 @ poses_C44
-        points_CP3 = self._surface_CP3 @ world_C44[:, :3, :3].transpose(0, 2, 1) + world_C44[:, None, :3, 3]
-        pixels_CP2, in_front_CP = self._lens.pixel_of(points_CP3, timeline.camera_pose_F44[frame_index])
+    def _project(self, seat_C44: Floats, camera_44: Floats) -> _Projection:
+        """Where the components' surfaces are in the picture, seen through hands and each other."""
+        points_CP3 = self._points_CP3 @ seat_C44[:, :3, :3].transpose(0, 2, 1) + seat_C44[:, None, :3, 3]
+        pixels_CP2, in_front_CP = self._lens.pixel_of(points_CP3, camera_44)
         inside_CP = self._lens.inside(pixels_CP2, in_front_CP)
-        return np.clip(pixels_CP2, -(2**20), 2**20).astype(np.int32), inside_CP
+        corners = slice(_POINTS_PER_PART, None)
+        return _Projection(
+            pixels_CP2=pixels_CP2[:, :_POINTS_PER_PART].astype(np.int32),
+            inside_CP=inside_CP[:, :_POINTS_PER_PART],
+            corners_C82=np.clip(pixels_CP2[:, corners], -(2**20), 2**20).astype(np.int32),
+            in_front_C=np.all(in_front_CP[:, corners], axis=1),
+        )
 
-    def _assembly_alone(
-        self, ids: NDArray[np.uint8], seated: list[int], place_pixels_CP2: NDArray[np.int32]
-    ) -> NDArray[np.uint8]:
+    def _assembly_alone(self, ids: NDArray[np.uint8], seated: list[int], places: _Projection) -> NDArray[np.uint8]:
         """The ids if nothing but the assembly were there.
 
         Nothing can be in front of the assembly if its rectangle shows only itself and the backdrop; then the second
@@ -193,19 +213,18 @@ class Renderer:
         """
         if not seated:
             return np.zeros_like(ids)
-        points = place_pixels_CP2[seated].reshape(-1, 2)
-        margin = 6 * self._supersample
-        x0, y0 = np.maximum(points.min(axis=0) - margin, 0)
-        x1, y1 = np.maximum(points.max(axis=0) + margin, 0)
+        corners = places.corners_C82[seated].reshape(-1, 2)
+        x0, y0 = np.maximum(corners.min(axis=0) - 2 * self._supersample, 0)
+        x1, y1 = np.maximum(corners.max(axis=0) + 2 * self._supersample, 0)
         own = np.zeros(256, dtype=np.uint8)
         own[[part_id(k) for k in seated]] = 1
         behind = own.copy()
         behind[ID_BACKDROP] = 1
         rectangle = ids[y0:y1, x0:x1]
-        if rectangle.size and bool(cv2.LUT(rectangle, behind).all()):
-            return np.asarray(ids * cv2.LUT(ids, own))
+        if bool(places.in_front_C[seated].all()) and bool(behind[rectangle].all()):
+            return np.asarray(ids * own[ids])
         rendered = self._scene.draw(assembly_only=seated)
-        return np.ascontiguousarray(self._lens.bend(np.ascontiguousarray(rendered[..., 3])))
+        return self._lens.bend(np.ascontiguousarray(rendered[..., 3]))
 
     def _measure(
         self,
@@ -213,38 +232,33 @@ class Renderer:
         ids: NDArray[np.uint8],
         alone: NDArray[np.uint8],
         seated: list[int],
-        place_pixels_CP2: NDArray[np.int32],
-        place_inside_CP: NDArray[np.bool_],
+        places: _Projection,
     ) -> RenderedFrame:
         n = self.product.n_components
-        samples = self._supersample**2
+        samples = np.float32(self._supersample**2)
         is_seated = np.zeros(n, dtype=bool)
         is_seated[seated] = True
-        alone_counts = np.bincount(alone.ravel(), minlength=256)
-        seen = np.bincount(alone[ids == alone], minlength=256)
         span = slice(part_id(0), part_id(n))
-        assembly_pixels_C = np.where(is_seated, alone_counts[span], 0).astype(np.float32)
-        pixels_C = np.where(is_seated, seen[span], 0).astype(np.float32)
-        inside_C = place_inside_CP.mean(axis=1).astype(np.float32)
-        share_C = np.divide(
-            pixels_C, assembly_pixels_C, out=(inside_C > 0).astype(np.float32), where=assembly_pixels_C > 0
-        )
+        assembly_pixels_C = np.where(is_seated, _counts(alone)[span], 0).astype(np.float32)
+        pixels_C = np.where(is_seated, _counts(alone, cv2.compare(ids, alone, cv2.CMP_EQ))[span], 0).astype(np.float32)
+        inside_C = np.where(is_seated, places.inside_CP.mean(axis=1), 0).astype(np.float32)
+        visible_C = (inside_C > 0).astype(np.float32)
+        np.divide(pixels_C, assembly_pixels_C, out=visible_C, where=assembly_pixels_C > 0)
         covers = np.zeros(256, dtype=bool)
         covers[[ID_TOOL, *ID_HANDS, ID_STATIC]] = True
         covers[[part_id(k) for k in range(n) if not is_seated[k]]] = True
-        x = np.clip(place_pixels_CP2[..., 0], 0, ids.shape[1] - 1)
-        y = np.clip(place_pixels_CP2[..., 1], 0, ids.shape[0] - 1)
-        open_CP = place_inside_CP & ~covers[ids[y, x]]
-        counts = np.bincount(ids.ravel(), minlength=256)
+        open_CP = places.inside_CP.copy()
+        x, y = places.pixels_CP2[open_CP].T
+        open_CP[open_CP] = ~covers[ids[y, x]]
         return RenderedFrame(
             image=image,
-            visible_share_C=np.where(is_seated, share_C, 0).astype(np.float32),
-            inside_share_C=np.where(is_seated, inside_C, 0).astype(np.float32),
-            pixels_C=pixels_C / np.float32(samples),
-            assembly_pixels_C=assembly_pixels_C / np.float32(samples),
+            visible_share_C=visible_C,
+            inside_share_C=inside_C,
+            pixels_C=pixels_C / samples,
+            assembly_pixels_C=assembly_pixels_C / samples,
             place_visible_share_C=open_CP.mean(axis=1).astype(np.float32),
             box=_box_around(alone, self._supersample),
-            hand_share=float(counts[list(ID_HANDS)].sum() / ids.size),
+            hand_share=float(_counts(ids)[list(ID_HANDS)].sum() / ids.size),
         )
 
     # ------------------------------------------------------------------ picture
@@ -252,7 +266,7 @@ class Renderer:
         self, fine: NDArray[np.uint8], ids: NDArray[np.uint8], timeline: Timeline, frame_index: int
     ) -> NDArray[np.uint8]:
         """Put the backdrop behind what was drawn, then the camera's effects."""
-        self._shadows.cast(self._shadow_pieces())
+        self._cast_shadows()
         behind = self._backdrop.picture(timeline.camera_pose_F44[frame_index], self._shadows)
         drawn = self._lens.shrink(fine)[..., :3]
         see_through = self._lens.shrink(cv2.compare(ids, ID_BACKDROP, cv2.CMP_EQ))
@@ -260,20 +274,18 @@ class Renderer:
         whole = np.asarray(cv2.add(drawn, behind), dtype=np.uint8)
         return self._sensor.expose(whole, self._motion(timeline, frame_index), frame_index)
 
-    def _shadow_pieces(self) -> list[Floats]:
+    def _cast_shadows(self) -> None:
+        """All convex pieces of what is in the scene, moved together, fall on the table."""
         scene = self._scene
-        pieces = []
-        for actor, hulls in zip(scene.parts, scene.part_hulls, strict=True):
-            if actor.visible:
-                pieces += [_moved(hull, actor.pose_44) for hull in hulls]
+        bodies = [(a.pose_44, h) for a, h in zip(scene.parts, scene.part_hulls, strict=True) if a.visible]
         for side in (0, 1):
-            for actor, hull in zip(scene.hands[side], scene.hand_hulls[side], strict=True):
-                if actor.visible:
-                    pieces.append(_moved(hull, actor.pose_44))
-                    pieces.append(_moved(scene.forearm_hull, scene.forearms[side].pose_44))
+            hands = zip(scene.hands[side], scene.hand_hulls[side], strict=True)
+            bodies += [(actor.pose_44, hull) for actor, hull in hands if actor.visible]
+            if scene.forearms[side].visible:
+                bodies.append((scene.forearms[side].pose_44, scene.forearm_hull))
         if scene.tool.visible:
-            pieces.append(_moved(scene.tool_hull, scene.tool.pose_44))
-        return pieces
+            bodies.append((scene.tool.pose_44, scene.tool_hull))
+        self._shadows.cast(bodies)
 
     def _motion(self, timeline: Timeline, frame_index: int) -> tuple[float, float]:
         """How far the assembly moves in the picture while the shutter is open, in pixels right and down."""
@@ -281,18 +293,24 @@ class Renderer:
             return 0.0, 0.0
         ends = []
         for index in (frame_index - 1, frame_index):
-            point_13 = timeline.object_pose_F44[index, None, :3, 3]
-            pixel, in_front = self._lens.pixel_of(point_13, timeline.camera_pose_F44[index])
-            if not in_front[0]:
+            camera_44 = timeline.camera_pose_F44[index]
+            x, y, z = ((timeline.object_pose_F44[index, :3, 3] - camera_44[:3, 3]) @ camera_44[:3, :3]).tolist()
+            if z > -0.05:
                 return 0.0, 0.0
-            ends.append(pixel[0])
-        share = self.look.shutter_seconds * timeline.fps / self._supersample
-        x, y = (ends[1] - ends[0]) * share
-        return float(x), float(y)
+            ends.append((x / -z, y / -z))
+        scale = self.look.shutter_seconds * timeline.fps * self.width / (2 * self._lens.half_x)
+        return (ends[1][0] - ends[0][0]) * scale, (ends[0][1] - ends[1][1]) * scale
 
 
-def _moved(points_N3: Floats, pose_44: Floats) -> Floats:
-    return np.asarray(points_N3 @ pose_44[:3, :3].T + pose_44[:3, 3], dtype=np.float32)
+def _corners(part: Part) -> Floats:
+    """The eight corners of a part's bounding box."""
+    low, high = part.bounds_23
+    return np.array([[x, y, z] for x in (low[0], high[0]) for y in (low[1], high[1]) for z in (low[2], high[2])])
+
+
+def _counts(ids: NDArray[np.uint8], mask: NDArray[np.uint8] | None = None) -> Floats:
+    """How many pixels have each of the 256 ids."""
+    return np.asarray(cv2.calcHist([ids], [0], mask, [256], [0, 256]), dtype=np.float32).ravel()
 
 
 def _forearm_pose(wrist_44: Floats, elbow_3: Floats, scale: float) -> Floats:
@@ -300,12 +318,19 @@ def _forearm_pose(wrist_44: Floats, elbow_3: Floats, scale: float) -> Floats:
     along = wrist_44[:3, 3] - elbow_3
     length = max(float(np.linalg.norm(along)), 1e-3)
     x = along / length
-    y = np.cross(wrist_44[:3, 2], x)
+    y = _cross(wrist_44[:3, 2], x)
     y = y / max(float(np.linalg.norm(y)), 1e-6)
     pose_44 = np.eye(4, dtype=np.float32)
-    pose_44[:3, 0], pose_44[:3, 1], pose_44[:3, 2] = x * length, y * scale, np.cross(x, y) * scale
+    pose_44[:3, 0], pose_44[:3, 1], pose_44[:3, 2] = x * length, y * scale, _cross(x, y) * scale
     pose_44[:3, 3] = wrist_44[:3, 3]
     return pose_44
+
+
+def _cross(one_3: Floats, other_3: Floats) -> Floats:
+    """The cross product of two vectors, without the overhead of doing it for many."""
+    a, b, c = one_3.tolist()
+    d, e, f = other_3.tolist()
+    return np.array([b * f - c * e, c * d - a * f, a * e - b * d], dtype=np.float32)
 
 
 def _box_around(alone: NDArray[np.uint8], supersample: int) -> tuple[float, float, float, float] | None:

@@ -4,18 +4,20 @@ Bodies are made of convex pieces; the shadow of a convex piece on a plane is the
 hulls are filled in a map of the table, the map is blurred (a lamp is not a point) and looked up where a pixel's ray
 meets the table. It costs a fraction of a millisecond; a shadow map in the renderer would cost a pass per light.
 
-Shape legend: P points of a piece, H W the picture.
+Shape legend: N points, V vertices, H W the picture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TABLE_HIGH", "TABLE_LOW", "ShadowMap", "hull_points"]
+__all__ = ["TABLE_HIGH", "TABLE_LOW", "ConvexPieces", "ShadowMap"]
 
 Floats = NDArray[np.float32]
 
@@ -25,7 +27,22 @@ _CELL = 0.006
 _FRACTION_BITS = 3
 
 
-def hull_points(vertices_V3: Floats, limit: int = 24) -> Floats:
+@dataclass(frozen=True, eq=False)
+class ConvexPieces:
+    """A body as a few points, `spans` of which belong to the same convex piece."""
+
+    points_N3: Floats
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, pieces_V3: Sequence[Floats], limit: int = 24) -> ConvexPieces:
+        """From the vertices of every piece, of which about `limit` are kept."""
+        points = [_hull_points(vertices, limit) for vertices in pieces_V3]
+        ends = np.cumsum([0] + [len(p) for p in points]).tolist()
+        return cls(np.concatenate(points), tuple(pairwise(ends)))
+
+
+def _hull_points(vertices_V3: Floats, limit: int) -> Floats:
     """A few vertices that span a convex piece: its extreme ones in evenly spread directions."""
     unique = np.unique(np.round(vertices_V3, 5), axis=0)
     if len(unique) <= limit:
@@ -46,24 +63,26 @@ class ShadowMap:
         self._static = np.zeros((height, width), dtype=np.uint8)
         self._map = self._static.copy()
 
-    def set_static(self, pieces: Iterable[Floats]) -> None:
-        """Shadows of what never moves; the points are in the world."""
+    def set_static(self, bodies: Sequence[tuple[Floats, ConvexPieces]]) -> None:
+        """Shadows of what never moves: (pose, convex pieces) of every body."""
         self._static[:] = 0
-        self._fill(self._static, pieces)
+        self._fill(self._static, bodies)
 
-    def cast(self, pieces: Iterable[Floats]) -> None:
+    def cast(self, bodies: Sequence[tuple[Floats, ConvexPieces]]) -> None:
         """Shadows of what is there now, on top of the static ones."""
         np.copyto(self._map, self._static)
-        self._fill(self._map, pieces)
+        self._fill(self._map, bodies)
         cv2.blur(self._map, (5, 5), dst=self._map)
         cv2.blur(self._map, (3, 3), dst=self._map)
 
-    def _fill(self, target: NDArray[np.uint8], pieces: Iterable[Floats]) -> None:
-        scale = (1 << _FRACTION_BITS) / _CELL
-        for points_P3 in pieces:
-            on_table = points_P3[:, :2] - np.maximum(points_P3[:, 2:], 0.0) * self._slope
-            cells = ((on_table - TABLE_LOW) * scale).astype(np.int32)
-            cv2.fillConvexPoly(target, cv2.convexHull(cells), 255, lineType=cv2.LINE_8, shift=_FRACTION_BITS)
+    def _fill(self, target: NDArray[np.uint8], bodies: Sequence[tuple[Floats, ConvexPieces]]) -> None:
+        scale = np.float32((1 << _FRACTION_BITS) / _CELL)
+        for pose_44, body in bodies:
+            points_N3 = body.points_N3 @ pose_44[:3, :3].T + pose_44[:3, 3]
+            on_table = points_N3[:, :2] - np.maximum(points_N3[:, 2:], 0.0) * self._slope
+            cells_N2 = ((on_table - TABLE_LOW) * scale).astype(np.int32)
+            for start, end in body.spans:
+                cv2.fillConvexPoly(target, cv2.convexHull(cells_N2[start:end]), 255, cv2.LINE_8, _FRACTION_BITS)
 
     def look_up(self, x_HW: Floats, y_HW: Floats) -> NDArray[np.uint8]:
         """How dark (0 to 255) the table is at points in metres from its corner."""
