@@ -41,6 +41,7 @@ ROOMS: dict[str, list[str]] = {
         *("errors", "events", "procedure", "labels", "datasets", "event_files", "boxes", "recognition"),
         *("evaluation.metrics", "evaluation.summary"),
     ],
+    "sampling": ["errors", "events", "procedure", "labels"],
     "synthetic": ["errors", "events", "procedure", "labels"],
 }
 SAME_ROOM = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
@@ -106,14 +107,13 @@ def test_the_public_names_are_listed_where_a_shell_looks_for_them() -> None:
 
 
 # ---------------------------------------------------------------------- one direction
-def room_of(module: str) -> str:
+def room_of(module: str) -> str | None:
     inner = module.removeprefix("stormpsr").removeprefix(".")
     if inner in ROOT or inner.split(".")[0] in EDGES:
         return inner.split(".")[0]
     inner = SAME_ROOM.get(inner, inner)
     fitting = [room for room in ROOMS if inner == room or inner.startswith((f"{room}.", f"{room}_"))]
-    assert fitting, f"{module} belongs to no room: enter it into ROOMS in {Path(__file__).name}"
-    return max(fitting, key=len)
+    return max(fitting, key=len, default=None)
 
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
@@ -140,7 +140,9 @@ def test_the_table_of_rooms_points_one_way() -> None:
 
 @pytest.mark.parametrize("module", LIBRARY)
 def test_a_module_imports_only_from_the_rooms_below_it(module: str) -> None:
-    allowed = {room_of(module), *ROOMS[room_of(module)]}
+    room = room_of(module)
+    assert room, f"{module} belongs to no room yet: enter it into ROOMS"
+    allowed = {room, *ROOMS[room]}
     own = [(line, name) for line, name in imports_of(MODULES[module]) if name.split(".")[0] == "stormpsr"]
     # the version number is the one thing that a module may take from the package itself
     strays = [(line, name) for line, name in own if name != "stormpsr.__version__" and room_of(name) not in allowed]
