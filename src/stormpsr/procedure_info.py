@@ -70,6 +70,8 @@ def import_procedure_info(
     any other starts absent. A variant that expects no step at all is left out, unless its initial state is given.
     """
     path = Path(path)
+    if not 0 < fps < float("inf"):
+        raise InputError(f"fps is {fps:g}", cure="give the frames per second of the videos, for example 10")
     entries = _read_entries(path)
     try:
         names = _component_names(entries)

@@ -93,7 +93,7 @@ def _checked_names(component_names: Sequence[str]) -> list[str]:
     """The names without spaces at their ends; an error that says which one is empty or there twice."""
     names = [" ".join(name.split()) for name in component_names]
     if not names:
-        raise InputError("a procedure needs components", cure="name at least one")
+        raise InputError("a procedure needs components", cure="name at least one, with --component on the command line")
     for place, name in enumerate(names, start=1):
         if not name:
             raise InputError(f"component {place} of {len(names)} has an empty name", cure="give each component a name")
@@ -107,8 +107,11 @@ def new_procedure_text(name: str, component_names: Sequence[str], fps: float = 1
     """A commented template: each component is installed once, in the order given, and the detector knows each stage."""
     component_names = _checked_names(component_names)
     n = len(component_names)
-    if not name.strip():
+    name = " ".join(name.split())
+    if not name:
         raise InputError("the procedure has an empty name", cure="give it one")
+    if not 0 < fps < float("inf"):
+        raise InputError(f"fps is {fps:g}", cure="give the frames per second of the videos, for example 10")
     stages = [tuple(int(k < done) for k in range(n)) for done in range(1, n + 1)]
     states = [AssemblyState(0, StateKind.BACKGROUND, "background")]
     states += [AssemblyState(i, StateKind.ASSEMBLY, bit_string(bits), bits) for i, bits in enumerate(stages, start=1)]
