@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.synthetic.meshes import Mesh, merge
+from stormpsr.synthetic.surfaces import contour
 
 __all__ = ["CURL_LEVELS", "HandMesh", "forearm_mesh", "hand_mesh"]
 
@@ -171,21 +172,16 @@ class _Body:
 
 def hand_mesh(curl: float) -> HandMesh:
     """The surface of a right hand with a curl from 0 (flat) to 1 (fist)."""
-    import pyvista
-
     body = _Body(curl)
     low, high = body.bounds()
-    counts = np.ceil((high - low) / _CELL).astype(int) + 1
-    grid = pyvista.ImageData(dimensions=tuple(counts), spacing=(_CELL,) * 3, origin=tuple(low))
-    grid["distance"] = body.distance(np.asarray(grid.points, dtype=np.float32))
-    surface = grid.contour([0.0], scalars="distance", method="flying_edges")
-    surface = surface.decimate(max(0.0, 1.0 - _MAX_TRIANGLES / max(surface.n_cells, 1)))
-    points = np.asarray(surface.points, dtype=np.float32)
+    axes = [np.arange(a, b + _CELL, _CELL, dtype=np.float32) for a, b in zip(low, high, strict=True)]
+    z, y, x = np.meshgrid(axes[2], axes[1], axes[0], indexing="ij")
+    distance_ZYX = body.distance(np.stack([x.ravel(), y.ravel(), z.ravel()], axis=1)).reshape(x.shape)
+    vertices, triangles = contour(distance_ZYX, low, _CELL, _MAX_TRIANGLES)
+    points = vertices.astype(np.float32)
     normals = body.normals(points)
-    # the contour winds its triangles the other way round: towards smaller values
-    triangles = np.asarray(surface.faces).reshape(-1, 4)[:, :0:-1].astype(np.int32)
-    mesh = Mesh(points, normals, np.ascontiguousarray(triangles))
     palm = np.clip(-normals[:, 2] * 1.5, 0.0, 1.0)
+    mesh = Mesh(points, normals, np.ascontiguousarray(triangles, dtype=np.int32))
     return HandMesh(mesh, palm, body.nails(points, normals))
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.synthetic.surfaces import simplified
 
 __all__ = ["PRIMITIVES", "Mesh", "load_mesh", "merge", "pose_matrix"]
 
@@ -276,8 +277,10 @@ PRIMITIVES: Mapping[str, tuple[Callable[..., Mesh], frozenset[str], frozenset[st
 
 def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     """Read a mesh file in its own units times `scale`, with at most about `max_triangles` triangles."""
-    import trimesh
-
+    try:
+        import trimesh
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("reading mesh files", "synthetic", "trimesh") from error
     if not path.is_file():
         raise InputError("mesh file not found", path=path, cure="give a path relative to the product file")
     try:
@@ -292,22 +295,9 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     vertices = np.asarray(loaded.vertices, dtype=np.float64) * scale
     triangles = np.asarray(loaded.faces, dtype=np.int64)
     if len(triangles) > max_triangles:
-        vertices, triangles = _simplified(vertices, triangles, max_triangles)
+        vertices, triangles = simplified(vertices, triangles, max_triangles)
     closed = bool(loaded.is_watertight)
     return replace(_with_creases(vertices, triangles), closed=closed)
-
-
-def _simplified(
-    vertices: NDArray[np.float64], triangles: NDArray[np.int64], max_triangles: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Fewer triangles of about the same shape (quadric decimation)."""
-    import pyvista
-
-    faces = np.column_stack([np.full(len(triangles), 3), triangles]).ravel()
-    surface = pyvista.PolyData(vertices, faces).decimate(1.0 - max_triangles / len(triangles))
-    return np.asarray(surface.points, dtype=np.float64), np.asarray(surface.faces).reshape(-1, 4)[:, 1:].astype(
-        np.int64
-    )
 
 
 def _with_creases(vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> Mesh:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, hand_mesh
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import Mesh, merge
+from stormpsr.synthetic.opengl import require_opengl
 from stormpsr.synthetic.product import Part, Product
 from stormpsr.synthetic.props import clutter_mesh, screwdriver
 from stormpsr.synthetic.shadows import ConvexPieces
+from stormpsr.synthetic.surfaces import require_vtk
 
 __all__ = ["ID_BACKDROP", "ID_HANDS", "ID_STATIC", "ID_TOOL", "Actor", "Scene", "part_id"]
 
@@ -29,10 +30,6 @@ Floats = NDArray[np.float32]
 ID_BACKDROP, ID_STATIC, ID_TOOL = 0, 254, 252
 ID_HANDS = (250, 251)  # left, right; the forearm counts as the hand
 _GL_BLEND = 0x0BE2
-_NO_GL = (
-    "install Mesa's software renderer (Debian and Ubuntu: apt install libegl1 libgl1 libgl1-mesa-dri libx11-6 "
-    "libxrender1)"
-)
 
 
 def part_id(component_index: int) -> int:
@@ -40,21 +37,11 @@ def part_id(component_index: int) -> int:
     return component_index + 1
 
 
-def _vtk() -> Any:
-    try:
-        import vtk
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("drawing synthetic recordings", "synthetic", "vtk") from error
-    except ImportError as error:  # the shared libraries that vtk itself needs
-        raise InputError(f"the renderer cannot be loaded ({error})", cure=_NO_GL) from error
-    return vtk
-
-
 class Actor:
     """A mesh with vertex colours that can be placed, shown and hidden."""
 
     def __init__(self, mesh: Mesh, colours_V3: Floats, pixel_id: int, shine: float) -> None:
-        vtk = _vtk()
+        vtk = require_vtk("drawing synthetic recordings")
         from vtk.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray
 
         data = vtk.vtkPolyData()
@@ -122,7 +109,7 @@ class Scene:
 
     def __init__(self, product: Product, look: Look, width: int, height: int) -> None:
         self.product = product
-        self._vtk = _vtk()
+        self._vtk = require_vtk("drawing synthetic recordings")
         self._window, self._renderer = self._open(width, height)
         self.width, self.height = width, height
         self._pixels = self._vtk.vtkUnsignedCharArray()
@@ -151,8 +138,10 @@ class Scene:
     def _open(self, width: int, height: int) -> tuple[Any, Any]:
         # Rasterising in the calling thread: at these sizes Mesa's own threads cost more than they bring.
         os.environ.setdefault("LP_NUM_THREADS", "0")
+        require_opengl()
         vtk = self._vtk
-        vtk.vtkObject.GlobalWarningDisplayOff()  # the probe for a screen warns where there is none
+        warns = vtk.vtkObject.GetGlobalWarningDisplay()
+        vtk.vtkObject.GlobalWarningDisplayOff()  # looking for a screen warns where there is none
         window = vtk.vtkRenderWindow()
         window.SetOffScreenRendering(True)
         window.SetMultiSamples(0)
@@ -164,8 +153,7 @@ class Scene:
         renderer.SetBackgroundAlpha(0.0)
         window.AddRenderer(renderer)
         window.Render()
-        if not window.SupportsOpenGL():
-            raise InputError("no OpenGL for drawing off screen", cure=_NO_GL)
+        vtk.vtkObject.SetGlobalWarningDisplay(warns)
         state = window.GetState()
         # ids live in alpha: it must arrive as it is
         renderer.AddObserver("StartEvent", lambda *_: state.vtkglDisable(_GL_BLEND))
@@ -298,4 +286,7 @@ class Scene:
 
     def close(self) -> None:
         """Give the window's memory back."""
+        self._renderer.RemoveAllObservers()
+        self._renderer.RemoveAllViewProps()
+        self._window.RemoveRenderer(self._renderer)
         self._window.Finalize()
