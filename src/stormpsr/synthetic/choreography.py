@@ -222,7 +222,7 @@ def _move_tool(
 ) -> Floats:
     """The tool lies on the table, and during fastening its tip turns in the head of the screw."""
     anchors = [Anchor(0, 1, stage.tool_44)]
-    outward = np.array([0.35 if traits.right_handed else -0.35, -0.25, 0.0])
+    outward = np.array([0.2 if traits.right_handed else -0.2, -0.15, 0.0])
     for segment in segments:
         if not fastening(segment, traits) or segment.action is None:
             continue

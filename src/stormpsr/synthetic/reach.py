@@ -38,9 +38,13 @@ from stormpsr.synthetic.traits import Traits
 __all__ = ["FINGERTIPS_3", "Reach", "curls", "move_hands", "move_parts"]
 
 FINGERTIPS_3 = np.array([0.112, 0.006, -0.062])  # in the frame of a wrist of scale 1, fingers curled around a part
-HANDLE_METRES = 0.09  # from the tip of the tool to where the hand holds it
+KNUCKLES_3 = np.array([0.1, 0.0, -0.035])  # what lies over a part that a hand covers
+PALM_3 = np.array([0.07, 0.0, -0.02])  # what an object rests on that is held up from below
+HANDLE_METRES = 0.15  # from the tip of the tool to where the hand holds it
 WORKING = frozenset({Activity.FIT, Activity.FASTEN, Activity.LOOSEN})
-CARRYING = frozenset({Activity.REACH, Activity.GRASP, Activity.BRING, Activity.FIT})
+STEADY = frozenset(  # in these the holding hand stays where it was
+    {Activity.LOOK, Activity.REACH, Activity.GRASP, Activity.BRING, Activity.RELEASE, Activity.PUT_DOWN}
+)
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,23 @@ class Reach:
         """Whether a holding hand lies over the object rather than at its edge."""
         return bool(draw < np.interp(self.occlusion, [0.0, 0.25, 0.5, 1.0], [0.1, 0.6, 0.97, 1.0]))
 
+    def lead(self, action: Action) -> int:
+        """The hand that does the work: the dominant one, unless the part lies on the other side."""
+        side = self.stage.spot_C44[action.components[0], 0, 3] - self.stage.home_3[0]
+        across = side * (1.0 if self.first else -1.0) < -0.3 * self.stage.size
+        tool = self.traits.uses_tool and any(self.product.parts[k].needs_tool for k in action.components)
+        return 1 - self.first if across and not tool else self.first
+
+    def leads(self, segment: Segment, hand: int) -> bool:
+        """Whether the hand is the one that does the work of a segment."""
+        return hand == (self.first if segment.action is None else self.lead(self.plan.actions[segment.action]))
+
     def carried(self, segment: Segment, hand: int) -> int | None:
         """Which component the hand is busy with in a segment, if any."""
         if segment.action is None:
             return None
         components = self.plan.actions[segment.action].components
-        if hand == self.first:
+        if self.leads(segment, hand):
             return components[0]
         return components[1] if len(components) > 1 else None
 
@@ -101,7 +116,9 @@ def move_hands(reach: Reach, rng: np.random.Generator) -> tuple[Floats, Floats]:
         jiggle = slow_noise(rng, n, 0.35 * reach.plan.fps, 3)
         elbow = reach.stage.elbow_H3[hand] + 0.5 * body
         anchors = [Anchor(0, 1, _rest(reach, hand, np.full(8, 0.5), elbow[0]))]
-        for segment, draws in zip(reach.segments, draws_S, strict=True):
+        draws = draws_S[0]
+        for segment, fresh in zip(reach.segments, draws_S, strict=True):
+            draws = draws if segment.activity in STEADY and not segment.clear else fresh
             anchors += _goals(reach, segment, hand, draws, elbow, jiggle)
         wrists[:, hand] = follow(anchors, n)
         elbows[:, hand] = elbow + 0.25 * (wrists[:, hand, :3, 3] - elbow) * np.array([1.0, 0.2, 0.0])
@@ -128,32 +145,32 @@ def _goals(
         goal = hand_at(reach, hand, np.tile(spot, (length, 1)), elbow, roll=0.25, steep=0.55)
         return at(goal, max(length - 1, 1) if segment.activity is Activity.REACH else 2, 0.05)
     if segment.clear:
-        if segment.held and hand != reach.first:
+        if segment.held and not reach.leads(segment, hand):
             return at(_under(reach, hand, span, elbow))
         return at(_rest(reach, hand, draws, elbow))
-    if fastening(segment, reach.traits) and hand == reach.first:
+    if fastening(segment, reach.traits) and reach.leads(segment, hand):
         return _with_tool(reach, segment, hand, elbow)
     if component is not None and segment.activity in (Activity.BRING, *WORKING):
         travel = max(length - 1, 1) if segment.activity is Activity.BRING else max(round(0.25 * fps), 1)
         return at(_work_at(reach, segment, hand, component, elbow, jiggle[span]), travel, 0.04)
-    if hand == reach.first and segment.activity is Activity.PUT_DOWN and component is not None:
+    if reach.leads(segment, hand) and segment.activity is Activity.PUT_DOWN and component is not None:
         return _put_down(reach, segment, hand, component, elbow)
-    if hand == reach.first and segment.activity is Activity.RELEASE:
+    if reach.leads(segment, hand) and segment.activity is Activity.RELEASE:
         return at(_lift_off(reach, segment, hand, draws, elbow))
-    if hand == reach.first and segment.activity is Activity.RUMMAGE:
+    if reach.leads(segment, hand) and segment.activity is Activity.RUMMAGE:
         return _rummage(reach, segment, hand, draws, elbow)
-    if hand == reach.first and segment.activity is Activity.HAND_TO_HEAD:
+    if reach.leads(segment, hand) and segment.activity is Activity.HAND_TO_HEAD:
         side = 1.0 if hand else -1.0
         head = reach.camera_pose[span, :3, 3] + np.array([0.09 * side, 0.03, 0.03])
         return at(hand_at(reach, hand, head, elbow, roll=0.6, steep=-0.4), round(0.8 * fps))
-    if hand == reach.first and segment.activity in (Activity.PAUSE, Activity.LOOK) and draws[1] < 0.6:
+    if reach.leads(segment, hand) and segment.activity in (Activity.PAUSE, Activity.LOOK) and draws[1] < 0.6:
         return at(_rest(reach, hand, draws, elbow))
+    if segment.activity in WORKING and segment.action is not None:
+        return at(_beside(reach, segment, hand, draws, elbow))
     return at(_hold(reach, segment, hand, draws, elbow))
 
 
-def hand_at(
-    reach: Reach, hand: int, tip_L3: Floats, elbow_L3: Floats, *, roll: float, steep: float, palm_up: bool = False
-) -> Floats:
+def hand_at(reach: Reach, hand: int, tip_L3: Floats, elbow_L3: Floats, *, roll: float, steep: float) -> Floats:
     """A wrist pose whose fingertips are at a point: the fingers point away from the elbow, `steep` bends them down.
 
     `roll` turns the back of the hand from facing up (0) towards the outside (1).
@@ -162,10 +179,8 @@ def hand_at(
     fingers = tip_L3 - elbow_L3
     fingers = fingers / np.linalg.norm(fingers, axis=-1, keepdims=True)
     fingers = fingers - steep * UP
-    back = -UP + 0.3 * outward if palm_up else (1.0 - roll) * UP + roll * outward - 0.15 * np.array([0.0, 1.0, 0.0])
-    turn = frame_from_axes(fingers, back)
-    tips = FINGERTIPS_3 * reach.traits.hand_scale * (np.array([1.0, 1.0, -0.3]) if palm_up else 1.0)
-    return pose(turn, tip_L3 - np.einsum("...ij,j->...i", turn, tips))
+    turn = frame_from_axes(fingers, (1.0 - roll) * UP + roll * outward - 0.15 * np.array([0.0, 1.0, 0.0]))
+    return pose(turn, tip_L3 - np.einsum("...ij,j->...i", turn, FINGERTIPS_3 * reach.traits.hand_scale))
 
 
 def fingertips(reach: Reach, wrist_44: Floats) -> Floats:
@@ -182,23 +197,23 @@ def _rest(reach: Reach, hand: int, draws: NDArray[np.float64], elbow: Floats) ->
 
 
 def _under(reach: Reach, hand: int, span: slice, elbow: Floats) -> Floats:
-    """Holds the object up from below: the object hides the hand, not the other way round."""
-    turn = reach.object_pose[span, :3, :3]
-    drop = np.abs(turn[:, 2, :]) @ reach.stage.half_3
-    tip = apply(reach.object_pose[span], reach.stage.centre_3) - (0.85 * drop[:, None] + 0.015) * UP
-    tip = tip + reach.stage.size * np.array([0.08 if hand else -0.08, 0.05, 0.0])
-    return hand_at(reach, hand, tip, elbow, roll=0.0, steep=0.1, palm_up=True)
+    """Holds the object up from below, flat against it: the object hides the hand, not the other way round."""
+    below = reach.stage.centre_3 - np.array([0.0, 0.0, reach.stage.half_3[2] + 0.012])
+    palm = apply(reach.object_pose[span], below) + reach.stage.size * np.array([0.06 if hand else -0.06, 0.0, 0.0])
+    down = -reach.object_pose[span, :3, 2]
+    fingers = palm - elbow
+    fingers = fingers - np.sum(fingers * down, axis=-1, keepdims=True) * down
+    turn = frame_from_axes(fingers, down)
+    return pose(turn, palm - turn @ (PALM_3 * reach.traits.hand_scale))
 
 
 def _hold(reach: Reach, segment: Segment, hand: int, draws: NDArray[np.float64], elbow: Floats) -> Floats:
-    """A hand on the object: over one of the seated parts, or at the edge."""
+    """A hand on the object: over one of the seated parts, or (mostly the free one) at the edge."""
     span = slice(segment.start_frame, segment.end_frame)
     objects = reach.object_pose[span]
-    if reach.covers(draws[4]):
-        seated = np.flatnonzero(reach.bits_FC[segment.start_frame])
-        points = np.stack([reach.product.parts[k].fit_point_3 for k in seated]) if len(seated) else None
-        point = reach.stage.centre_3 if points is None else points[int(draws[5] * len(points))].astype(np.float64)
-        return _over(reach, hand, apply(objects, point), elbow, 0.045, draws)
+    if reach.covers(draws[4]) and (draws[3] < 0.4 or not reach.leads(segment, hand)):
+        point = apply(objects, _grip_point(reach, segment.start_frame, draws[5]))
+        return _over(reach, hand, point, reach.camera_pose[span, :3, 3], elbow, draws)
     side = 1.0 if hand else -1.0
     half = np.abs(objects[:, 0, :3]) @ reach.stage.half_3
     tip = apply(objects, reach.stage.centre_3)
@@ -206,14 +221,40 @@ def _hold(reach: Reach, segment: Segment, hand: int, draws: NDArray[np.float64],
     return hand_at(reach, hand, tip, elbow, roll=0.85, steep=0.15)
 
 
+def _beside(reach: Reach, segment: Segment, hand: int, draws: NDArray[np.float64], elbow: Floats) -> Floats:
+    """The other hand during work: it steadies the object close to the spot, over it or at the edge."""
+    if segment.action is None or not reach.covers(draws[4]):
+        return _hold(reach, segment, hand, draws, elbow)
+    component = reach.plan.actions[segment.action].components[0]
+    objects = reach.object_pose[segment.start_frame : segment.end_frame]
+    middle, spot = reach.stage.centre_3, reach.product.parts[component].fit_point_3.astype(np.float64)
+    point = apply(objects, spot + (0.15 + 0.35 * draws[5]) * (middle - spot))
+    side = np.array([1.0 if hand else -1.0, 0.0, 0.0])
+    eye = reach.camera_pose[segment.start_frame : segment.end_frame, :3, 3]
+    return _over(reach, hand, point + (0.02 + 0.03 * draws[2]) * side, eye, elbow, draws)
+
+
+def _grip_point(reach: Reach, frame: int, draw: float) -> Floats:
+    """Where people hold an assembly: at one of the parts that are on it, rather than at its largest one."""
+    seated = [int(k) for k in np.flatnonzero(reach.bits_FC[frame])]
+    if not seated:
+        return reach.stage.centre_3
+    parts = sorted((reach.product.parts[k] for k in seated), key=lambda part: part.radius)
+    parts = parts[:-1] if len(parts) > 1 else parts
+    return parts[int(draw * len(parts))].fit_point_3.astype(np.float64)
+
+
 def _over(
-    reach: Reach, hand: int, point_L3: Floats, elbow: Floats, beyond: float, draws: NDArray[np.float64]
+    reach: Reach, hand: int, point_L3: Floats, eye_L3: Floats, elbow: Floats, draws: NDArray[np.float64]
 ) -> Floats:
-    """The palm lies over a point: the fingertips reach a little beyond it."""
-    ahead = (point_L3 - elbow) * np.array([1.0, 1.0, 0.0])
-    ahead = ahead / np.maximum(np.linalg.norm(ahead, axis=-1, keepdims=True), 1e-6)
-    tip = point_L3 + (beyond + 0.02 * (draws[6] - 0.5)) * ahead + 0.02 * UP
-    return hand_at(reach, hand, tip, elbow, roll=0.15 + 0.3 * draws[7], steep=0.15)
+    """The bent fingers lie over a point, between it and the person's eyes."""
+    towards = eye_L3 - point_L3
+    towards = towards / np.linalg.norm(towards, axis=-1, keepdims=True)
+    over = point_L3 + (0.02 + 0.01 * draws[6]) * towards
+    at_tips = hand_at(reach, hand, over, elbow, roll=0.15 + 0.3 * draws[7], steep=0.3)
+    shift = np.einsum("...ij,j->...i", at_tips[..., :3, :3], (FINGERTIPS_3 - KNUCKLES_3) * reach.traits.hand_scale)
+    at_tips[..., :3, 3] += shift
+    return at_tips
 
 
 def _work_at(reach: Reach, segment: Segment, hand: int, component: int, elbow: Floats, jiggle: Floats) -> Floats:
@@ -263,11 +304,12 @@ def _put_down(reach: Reach, segment: Segment, hand: int, component: int, elbow: 
 def _rummage(reach: Reach, segment: Segment, hand: int, draws: NDArray[np.float64], elbow: Floats) -> list[Anchor]:
     """Search among the parts: from spot to spot, about one a second."""
     n = max(1, round((segment.end_frame - segment.start_frame) / reach.plan.fps))
+    side = 1.0 if hand else -1.0
     anchors = []
     for index in range(n):
         start = segment.start_frame + index * (segment.end_frame - segment.start_frame) // n
-        component = int(draws[(index + 1) % 8] * reach.product.n_components + index) % reach.product.n_components
-        spot = reach.stage.spot_C44[component, :3, 3] + np.array([0.02 * (draws[index % 8] - 0.5), 0.0, 0.03])
+        across, ahead = 0.55 + 0.6 * draws[index % 8], 0.1 + 0.8 * draws[(index + 3) % 8]
+        spot = reach.stage.home_3 + reach.stage.size * np.array([side * across, ahead, 0.12])
         rows = elbow[start - segment.start_frame :]
         goal = hand_at(reach, hand, np.broadcast_to(spot, rows.shape), rows, roll=0.25, steep=0.5)
         anchors.append(Anchor(start, round(0.7 * reach.plan.fps), goal, lift_metres=0.03))
@@ -281,12 +323,12 @@ def curls(reach: Reach) -> Floats:
         span = slice(segment.start_frame, segment.end_frame)
         for hand in (0, 1):
             busy = reach.carried(segment, hand) is not None
-            if fastening(segment, reach.traits) and hand == reach.first:
+            if fastening(segment, reach.traits) and reach.leads(segment, hand):
                 curl[span, hand] = 0.85
             elif busy and segment.activity in (Activity.GRASP, Activity.BRING, Activity.PUT_DOWN, *WORKING):
                 curl[span, hand] = 0.6
             elif segment.clear:
-                curl[span, hand] = 0.25
+                curl[span, hand] = 0.1 if segment.held else 0.25
     return lowpass(curl, 0.12 * reach.plan.fps)
 
 
@@ -304,7 +346,8 @@ def move_parts(
     seat_now = [reach.product.pose_of(k, 1).astype(np.float64) for k in range(c)]
     for index, (action, frame) in enumerate(zip(reach.plan.actions, reach.plan.completion_frames, strict=True)):
         for component in action.components:
-            hand = reach.first if component == action.components[0] else 1 - reach.first
+            lead = reach.lead(action)
+            hand = lead if component == action.components[0] else 1 - lead
             if action.kind is StepKind.REMOVE:
                 _carry_away(reach, poses, hand_pose[:, hand], component, index, seat_now[component])
                 continue
@@ -341,7 +384,12 @@ def _carry_in(reach: Reach, poses: Floats, wrist_F44: Floats, component: int, in
         turn = reach.object_pose[fit, :3, :3] @ seat_44[:3, :3]
         poses[fit, component] = _held(reach, wrist_F44[fit], turn, component)
     if fasten is not None:
-        poses[fasten, component] = reach.object_pose[fasten] @ seat_44
+        part = reach.product.parts[component]
+        length = fasten.stop - fasten.start
+        out = 0.008 * (1.0 - np.arange(1, length + 1) / length) * float(part.needs_tool)  # screwed in bit by bit
+        seats = np.tile(seat_44, (length, 1, 1))
+        seats[:, :3, 3] += out[:, None] * part.approach_3
+        poses[fasten, component] = reach.object_pose[fasten] @ seats
 
 
 def _carry_away(reach: Reach, poses: Floats, wrist_F44: Floats, component: int, index: int, seat_44: Floats) -> None:

@@ -18,7 +18,7 @@ from stormpsr.synthetic.traits import Traits
 __all__ = ["UP", "Segment", "Stage", "fastening", "segments_of", "set_the_stage"]
 
 FIELD_OF_VIEW_DEGREES = 62.0
-FILL = 0.55  # share of the image's width that the object's longest side takes on average
+FILL = 0.47  # share of the image's width that the object's longest side takes on average
 UP = np.array([0.0, 0.0, 1.0])
 
 
@@ -76,6 +76,9 @@ def set_the_stage(product: Product, traits: Traits, rng: np.random.Generator) ->
     middle = home + np.array([0.0, 0.0, 0.5 * (high[2] - low[2])])
     eye = middle + distance * np.array([rng.normal(0.0, 0.06), -np.cos(pitch), np.sin(pitch)])
     elbows = eye + np.array([[-0.23, -0.05, -0.20], [0.23, -0.05, -0.20]])
+    tool_side = 1.0 if traits.right_handed else -1.0
+    # the tip points to the object, the handle to the person's own side
+    tool_turn = (np.pi if traits.right_handed else 0.0) + rng.uniform(-0.6, 0.6)
     return Stage(
         size=size,
         centre_3=0.5 * (low + high),
@@ -83,7 +86,7 @@ def set_the_stage(product: Product, traits: Traits, rng: np.random.Generator) ->
         home_3=home,
         eye_3=eye,
         spot_C44=_spread_parts(product, home, size, rng),
-        tool_44=pose(rotation(UP, rng.uniform(0.5, 2.6)), home + np.array([0.62 * size, 0.35 * size, 0.01])),
+        tool_44=pose(rotation(UP, tool_turn), home + np.array([tool_side * 0.75 * size, 0.3 * size, 0.01])),
         elbow_H3=elbows,
     )
 

@@ -14,7 +14,7 @@ class Traits:
     """One person's body and habits. What hands look like (skin, glove, sleeve) is drawn by the renderer."""
 
     right_handed: bool
-    hand_scale: float  # 1 is a hand of 18 cm
+    hand_scale: float  # 1 is a hand of 19 cm
     speed: float  # above 1: less time between completions
     tidiness: float  # how closely the listed order is followed
     showing: float  # how often the object is left open to view, 1 on average
@@ -33,7 +33,7 @@ def draw_traits(rng: np.random.Generator) -> Traits:
     """A random person."""
     return Traits(
         right_handed=bool(rng.random() < 0.87),
-        hand_scale=float(rng.uniform(0.92, 1.12)),
+        hand_scale=float(rng.uniform(0.82, 1.02)),
         speed=float(np.exp(0.10 * rng.standard_normal())),
         tidiness=float(rng.uniform(0.5, 2.0)),
         showing=float(np.exp(0.25 * rng.standard_normal() - 0.03)),

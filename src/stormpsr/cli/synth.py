@@ -1,0 +1,279 @@
+"""`stormpsr synth`: the rendered assembly world."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, number, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.progress import Progress
+
+    from stormpsr.synthetic.actions import ErrorRates
+    from stormpsr.synthetic.profiles import Profile
+    from stormpsr.synthetic.recording_spec import RecordingSpec
+
+app = typer.Typer(help="Make recordings of the synthetic assembly world.", no_args_is_help=True)
+
+ProductOption = Annotated[
+    str, typer.Option("--product", help="A shipped product (vehicle, gearbox) or the path of a product file.")
+]
+SizeOption = Annotated[int, typer.Option(help="Width and height of the image in pixels, an even number.")]
+SeedOption = Annotated[int, typer.Option(help="The same seed gives the same bytes.")]
+Rate = Annotated[float | None, typer.Option(min=0.0, max=1.0, show_default="the profile's")]
+
+
+@app.command("generate")
+def generate_command(
+    out: Annotated[Path, typer.Argument(help="Folder for the set. A set that was interrupted goes on.")],
+    profile: Annotated[str, typer.Option(help="industreal, meccano or quick: pace and clear views.")] = "quick",
+    product: ProductOption = "vehicle",
+    train: Annotated[int, typer.Option(min=0, help="Recordings to train on.")] = 48,
+    val: Annotated[int, typer.Option(min=0, help="Recordings to tune on.")] = 8,
+    test: Annotated[int, typer.Option(min=0, help="Recordings to test on.")] = 16,
+    size: SizeOption = 224,
+    seed: SeedOption = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Recordings drawn at the same time.")] = 2,
+    video: Annotated[bool, typer.Option("--video", help="Write one MP4 per recording instead of frames.")] = False,
+    occlusion: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="How much the hands hide; 0.5 as calibrated.")
+    ] = 0.5,
+    max_seconds: Annotated[float | None, typer.Option(help="Cut every recording after so many seconds.")] = None,
+    error_rate: Rate = None,
+    removal_rate: Rate = None,
+    omission_rate: Rate = None,
+    train_error_rate: Rate = None,
+    train_removal_rate: Rate = None,
+    val_error_rate: Rate = None,
+    val_removal_rate: Rate = None,
+    test_error_rate: Rate = None,
+    test_removal_rate: Rate = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Make only the recording with this id; may be repeated.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a set of recordings: frames, labels, boxes and visibility, in IndustReal's layout.
+
+    Error, removal and omission rates are shares of installations: done wrongly at first, undone and done again, left
+    out. Those of a split go before the general ones.
+
+    Example: stormpsr synth generate data/vehicle --profile quick --size 128 --train-error-rate 0.15
+    """
+    from stormpsr.synthetic.generate import generate
+    from stormpsr.synthetic.product import Product
+    from stormpsr.synthetic.profiles import profile_named
+    from stormpsr.synthetic.recording_spec import DatasetSpec, product_digest
+
+    chosen = profile_named(profile)
+    per_split = {
+        "train": (train_error_rate, train_removal_rate),
+        "val": (val_error_rate, val_removal_rate),
+        "test": (test_error_rate, test_removal_rate),
+    }
+    spec = DatasetSpec(
+        product=product,
+        product_digest=product_digest(Product.load(product)),
+        profile=profile,
+        size=size,
+        seed=seed,
+        counts={"train": train, "val": val, "test": test},
+        occlusion=occlusion,
+        rates={
+            split: _rates(chosen, (own_error, error_rate), (own_removal, removal_rate), omission_rate)
+            for split, (own_error, own_removal) in per_split.items()
+        },
+        video=video,
+        max_seconds=max_seconds,
+    )
+    with _Bars(enabled=not as_json and sys.stderr.isatty()) as bars:
+        result = generate(
+            out, spec, workers=workers, only=only or (), on_start=bars.start, on_progress=bars.recording_progress
+        )
+    if as_json:
+        made = {"folder": str(result.folder), "made": result.made, "skipped": result.skipped}
+        print_json({**made, "retried": result.retried})
+        return
+    again = f", {len(result.retried)} of them after a crash" if result.retried else ""
+    typer.echo(f"{len(result.made)} recordings made{again}, {len(result.skipped)} were there already: {result.folder}")
+
+
+def _rates(
+    profile: Profile,
+    error: tuple[float | None, float | None],
+    removal: tuple[float | None, float | None],
+    omission: float | None,
+) -> ErrorRates:
+    """The first value given counts, else the profile's."""
+    from stormpsr.synthetic.actions import ErrorRates
+
+    def first(values: tuple[float | None, ...], default: float) -> float:
+        return next((value for value in values if value is not None), default)
+
+    return ErrorRates(
+        first(error, profile.error_rate),
+        first(removal, profile.removal_rate),
+        first((omission,), profile.omission_rate),
+        profile.uncorrected_share,
+    )
+
+
+class _Bars:
+    """A progress bar over all recordings, on the error stream and only for people."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._progress: Progress | None = None
+        self._shares: dict[str, float] = {}
+
+    def __enter__(self) -> _Bars:
+        if self._enabled:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True))
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def start(self, recordings: list[RecordingSpec]) -> None:
+        if self._progress:
+            self._task = self._progress.add_task("percent of the set", total=100)
+            self._count = max(len(recordings), 1)
+
+    def recording_progress(self, recording_id: str, done: int, of: int) -> None:
+        if self._progress:
+            self._shares[recording_id] = done / of
+            self._progress.update(self._task, completed=int(100 * sum(self._shares.values()) / self._count))
+
+    def picture_progress(self, what: str) -> Callable[[int, int], None]:
+        """A bar over pictures."""
+        task = self._progress.add_task(what, total=None) if self._progress else None
+
+        def update(done: int, of: int) -> None:
+            if self._progress and task is not None:
+                self._progress.update(task, completed=done, total=of)
+
+        return update
+
+
+@app.command("states")
+def states_command(
+    out: Annotated[Path, typer.Argument(help="Folder for the pictures; it must not be there yet.")],
+    product: ProductOption = "vehicle",
+    per_state: Annotated[int, typer.Option(min=1, help="Pictures of every state.")] = 200,
+    size: SizeOption = 224,
+    seed: SeedOption = 0,
+    hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="How often hands are in the picture.")] = 0.5,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw single pictures of every state, with boxes: random pose, light, background and partly hands.
+
+    Example: stormpsr synth states data/vehicle_states --per-state 200 --size 128
+    """
+    from stormpsr.synthetic.states import draw_states
+
+    with _Bars(enabled=not as_json and sys.stderr.isatty()) as bars:
+        description = draw_states(
+            out,
+            product,
+            per_state=per_state,
+            size=size,
+            seed=seed,
+            hands=hands,
+            on_progress=bars.picture_progress("pictures"),
+        )
+    if as_json:
+        print_json({"folder": str(out), **description})
+    else:
+        typer.echo(f"{description['pictures']} pictures: {out}")
+
+
+@app.command("stats")
+def stats_command(
+    folder: Annotated[Path, typer.Argument(help="A generated set, a split of it, or one recording.")],
+    against: Annotated[str | None, typer.Option(help="industreal or meccano: show the real figures beside.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """What a set looks like in numbers, beside real recordings if asked.
+
+    Figures that a calibrated profile must match and that are more than 25 % off are marked.
+
+    Example: stormpsr synth stats data/vehicle --against industreal
+    """
+    from stormpsr.errors import InputError
+    from stormpsr.synthetic.stats import REAL, compare, figures_of, recording_folders, summarise_set
+
+    if against is not None and against not in REAL:
+        raise InputError(f"there are no real figures of {against!r}", cure=f"choose one of: {', '.join(REAL)}")
+    statistics = summarise_set([figures_of(path) for path in recording_folders(folder)])
+    real = REAL[against] if against else None
+    rows = compare(statistics, real)
+    if as_json:
+        comparison = [{**asdict(row), "ratio": row.ratio, "within": row.within} for row in rows]
+        print_json({"statistics": asdict(statistics), "against": against, "comparison": comparison})
+        return
+    print_table(
+        f"{folder}" + (f" against {against}" if against else ""),
+        ["figure", "measured", *(["real", "ratio", ""] if real else [])],
+        [
+            [
+                row.name,
+                number(row.measured),
+                *([number(row.real), number(row.ratio, 2), _mark(row.calibrated, row.within)] if real else []),
+            ]
+            for row in rows
+        ],
+        right=[1, 2, 3],
+    )
+    deciles = (
+        ("between completions", statistics.completion_gaps, real.completion_gaps if real else None),
+        ("length of a clear view", statistics.view_lengths, real.view_lengths if real else None),
+        ("between clear views", statistics.view_gaps, real.view_gaps if real else None),
+        ("completion to clear view", statistics.waits, real.waits if real else None),
+    )
+    lines = []
+    for name, *pair in deciles:
+        for label, values in zip((name, f"{name}, {against}"), pair, strict=True):
+            if values:
+                lines.append([label, *(number(value, 1) for value in values.values)])
+    print_table("seconds, deciles", ["", *(f"{10 * k} %" for k in range(1, 10))], lines, right=range(1, 10))
+
+
+def _mark(calibrated: bool, within: bool | None) -> str:
+    if not calibrated or within is None:
+        return ""
+    return "ok" if within else "beyond 25 %"
+
+
+@app.command("preview")
+def preview_command(
+    folder: Annotated[Path, typer.Argument(help="A generated set, a split of it, or one recording.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; default: FOLDER/preview.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Frames to show.")] = 40,
+    seed: SeedOption = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Random frames as a montage with the state hidden and shown, and as a page that shows it on a click.
+
+    Example: stormpsr synth preview data/vehicle
+    """
+    from stormpsr.synthetic.preview import write_preview
+
+    paths = write_preview(folder, out or folder / "preview", count=count, seed=seed)
+    if as_json:
+        print_json({"files": [str(path) for path in paths]})
+    else:
+        for path in paths:
+            typer.echo(str(path))

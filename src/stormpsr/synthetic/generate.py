@@ -1,0 +1,257 @@
+"""Sets of recordings: planned, drawn in processes of their own, resumed where they were interrupted.
+
+Each recording is drawn into a hidden folder beside its place and renamed when it is complete, so that what is there
+under its own name is whole. Drawing happens in one process per recording: a graphics driver that crashes takes one
+attempt with it, not the set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stormpsr import __version__
+from stormpsr.errors import InputError, StormPSRError
+from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.recording_spec import DatasetSpec, RecordingSpec, product_digest
+
+__all__ = ["DATASET_FILE", "RECORDING_FILE", "GenerateResult", "generate", "recording_folder"]
+
+DATASET_FILE = "dataset.json"
+RECORDING_FILE = "recording.json"
+ATTEMPTS = 3
+
+OnProgress = Callable[[str, int, int], None]  # recording id, frames drawn, frames in all
+
+
+class WorkerCrashError(StormPSRError):
+    """A drawing process died, and so did its successors."""
+
+
+@dataclass(frozen=True)
+class GenerateResult:
+    """What a call of `generate` did."""
+
+    folder: Path
+    made: tuple[str, ...]
+    skipped: tuple[str, ...]  # complete already
+    retried: tuple[str, ...]  # needed more than one attempt
+
+
+def recording_folder(out: Path, spec: RecordingSpec) -> Path:
+    return out / "recordings" / spec.split / spec.id
+
+
+def generate(
+    out: Path,
+    spec: DatasetSpec,
+    *,
+    workers: int = 2,
+    only: Sequence[str] = (),
+    on_start: Callable[[list[RecordingSpec]], None] | None = None,
+    on_progress: OnProgress | None = None,
+) -> GenerateResult:
+    """Make all recordings of a set that are not there yet, or only those whose ids are given."""
+    if workers < 1:
+        raise InputError(f"{workers} workers", cure="at least one is needed")
+    product = Product.load(spec.product)
+    if product_digest(product) != spec.product_digest:
+        raise InputError(f"product {spec.product!r} has changed", cure="start again")
+    wanted = _chosen(spec.recordings(product), only)
+    _claim_folder(out, spec)
+    missing = [recording for recording in wanted if not _is_complete(out, recording)]
+    if on_start:
+        on_start(missing)
+    pool = _Pool(out, on_progress or (lambda *_: None))
+    pool.run(missing, workers)
+    done = {recording.id for recording in missing}
+    skipped = tuple(recording.id for recording in wanted if recording.id not in done)
+    return GenerateResult(out, tuple(recording.id for recording in missing), skipped, tuple(sorted(pool.retried)))
+
+
+def _chosen(recordings: list[RecordingSpec], only: Sequence[str]) -> list[RecordingSpec]:
+    unknown = set(only) - {recording.id for recording in recordings}
+    if unknown:
+        cure = f"ids go from {recordings[0].id} to {recordings[-1].id}"
+        raise InputError(f"the set has no recording {sorted(unknown)[0]!r}", cure=cure)
+    return [recording for recording in recordings if not only or recording.id in only]
+
+
+# ---------------------------------------------------------------------- folders
+def _claim_folder(out: Path, spec: DatasetSpec) -> None:
+    """Write the set's description, or make sure that the one that is there is the same."""
+    mine = json.loads(json.dumps({**spec.to_dict(), "version": __version__}))
+    path = out / DATASET_FILE
+    if path.exists():
+        theirs = _read_json(path)
+        differing = [key for key in mine if key != "counts" and theirs.get(key) != mine[key]]
+        if differing:
+            key = differing[0]
+            raise InputError(
+                f"the folder holds another set: {key} is {theirs.get(key)!r} there and {mine[key]!r} here",
+                path=path,
+                cure="choose another output folder, or delete this one",
+            )
+        mine["counts"] = {k: max(v, theirs["counts"].get(k, 0)) for k, v in mine["counts"].items()}
+    elif out.is_file():
+        raise InputError("the output is a file", path=out, cure="give the path of a folder")
+    elif out.exists() and any(out.iterdir()):
+        raise InputError("the folder is not empty and holds no set", path=out, cure="choose another output folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, json.dumps(mine, indent=2) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write here: {(error.strerror or str(error)).lower()}", path=out) from error
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there completely or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8", newline="\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", path=path, cure="delete it and generate again") from error
+    if not isinstance(data, dict):
+        raise InputError("is not a JSON object", path=path, cure="delete it and generate again")
+    return data
+
+
+def _is_complete(out: Path, spec: RecordingSpec) -> bool:
+    """Whether a recording is there, made from the same parameters."""
+    path = recording_folder(out, spec) / RECORDING_FILE
+    if not path.exists():
+        return False
+    if _read_json(path).get("parameters") != json.loads(json.dumps(spec.to_dict())):
+        cure = "delete that recording, or choose another output folder"
+        raise InputError(f"recording {spec.id} was made from other parameters", path=path, cure=cure)
+    return True
+
+
+# ---------------------------------------------------------------------- processes
+class _Pool:
+    """Runs one process per recording, a few at a time, and cleans up after each of them."""
+
+    def __init__(self, out: Path, on_progress: OnProgress) -> None:
+        self.out = out
+        self.on_progress = on_progress
+        self.retried: set[str] = set()
+        self._running: dict[int, subprocess.Popen[str]] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, recordings: Sequence[RecordingSpec], workers: int) -> None:
+        with ThreadPoolExecutor(max_workers=workers) as executor:
+            pending: set[Future[None]] = {executor.submit(self._make, recording) for recording in recordings}
+            try:
+                while pending:
+                    finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        future.result()
+            except BaseException:
+                self._stop()
+                for future in pending:
+                    future.cancel()
+                raise
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for process in self._running.values():
+                process.terminate()
+
+    def _make(self, spec: RecordingSpec) -> None:
+        for attempt in range(1, ATTEMPTS + 1):
+            draft = recording_folder(self.out, spec).with_name(f".{spec.id}.part")
+            shutil.rmtree(draft, ignore_errors=True)
+            try:
+                code, answer = self._attempt(spec, draft)
+                if self._stopped:
+                    return
+                if code == 0:
+                    draft.rename(recording_folder(self.out, spec))
+                    return
+                if "problem" in answer:
+                    raise InputError(answer["problem"], path=answer.get("path"), cure=answer.get("cure"))
+                self.retried.add(spec.id)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+            if attempt == ATTEMPTS:
+                reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                tail = answer.get("stderr", "")[-300:].strip().replace("\n", " | ")
+                raise WorkerCrashError(f"drawing recording {spec.id} failed {ATTEMPTS} times ({reason}): {tail}")
+
+    def _attempt(self, spec: RecordingSpec, draft: Path) -> tuple[int, dict[str, str]]:
+        """Draw once in a process of its own: its exit code, and what it said if it failed."""
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with self._lock:
+            if self._stopped:
+                return 1, {}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stormpsr.synthetic.worker", str(draft)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+                start_new_session=True,  # Ctrl-C comes to us alone, and we end the processes
+            )
+            self._running[process.pid] = process
+        answer: dict[str, str] = {}
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            errors = _Drain(process.stderr)
+            try:
+                process.stdin.write(json.dumps(spec.to_dict()))
+                process.stdin.close()
+            except BrokenPipeError:
+                pass  # it died at once: the exit code says so
+            for line in process.stdout:
+                message = json.loads(line)
+                if "done" in message:
+                    self.on_progress(spec.id, message["done"], message["of"])
+                else:
+                    answer.update(message)
+            code = process.wait()
+            answer["stderr"] = errors.text()
+        finally:
+            with self._lock:
+                del self._running[process.pid]
+        return code, answer
+
+
+class _Drain(threading.Thread):
+    """Reads a stream to its end, so that a talkative process cannot block."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._text = ""
+        self.start()
+
+    def run(self) -> None:
+        self._text = self._stream.read()
+
+    def text(self) -> str:
+        self.join()
+        return self._text
