@@ -31,10 +31,8 @@ def build(states: list[str], initial: str, expected: list[int], names: str = "ab
 
 def arrows(procedure: Procedure, graph: StateGraph) -> list[str]:
     """`10>11 +b`, one per change."""
-    return [
-        f"{bit_string(graph.nodes[c.before].bits)}>{bit_string(graph.nodes[c.after].bits)} {' '.join(c.words(procedure))}"
-        for c in graph.changes
-    ]
+    states = [bit_string(node.bits) for node in graph.nodes]
+    return [f"{states[c.before]}>{states[c.after]} {' '.join(c.words(procedure))}" for c in graph.changes]
 
 
 # ---------------------------------------------------------------------- which state follows which
@@ -151,9 +149,9 @@ def test_mermaid_has_dashed_arrows_for_removals(lamp: Procedure) -> None:
 
 
 def test_mermaid_shows_odd_names_as_they_are() -> None:
-    thing = Procedure("thing", (Component('say "hi" | [x] #1;'),), (), {"end": Variant("end", (0,), (0,))}, 10.0)
     state = AssemblyState(0, StateKind.ASSEMBLY, "1", (1,))
-    thing = Procedure(thing.name, thing.components, (state,), thing.variants, thing.fps)
+    variants = {"end": Variant("end", (0,), (0,))}
+    thing = Procedure("thing", (Component('say "hi" | [x] #1;'),), (state,), variants, 10.0)
     label = re.findall(r'\|"(.*)"\|', mermaid_drawing(thing, [state_graph(thing)]))
     assert label == ["+say #34;hi#34; #124; #91;x#93; #35;1#59;"]
 
