@@ -138,6 +138,12 @@ class AccumulatingDecoder(StateDecoder):
         """Accumulated confidence per step id (a copy)."""
         return self._evidence.copy()
 
+    def share_evidence(self, evidence: NDArray[np.float64]) -> None:
+        """Accumulate in an array that somebody else uses as well, as the published two-stream program does."""
+        if evidence.shape != self._evidence.shape:
+            raise InputError(f"evidence for {len(evidence)} steps, but there are {len(self._evidence)}")
+        self._evidence = evidence
+
     def _update(self, detections: Sequence[StateDetection]) -> list[StepEvent]:
         suggested: list[int] = []
         events: list[StepEvent] = []
