@@ -38,11 +38,12 @@ ROOMS: dict[str, list[str]] = {
     "label_audit": ["errors", "events", "procedure", "labels", "datasets"],
     "evaluation.summary": ["errors", "events", "procedure", "labels", "evaluation.metrics"],
     "evaluation": [
-        *("errors", "events", "procedure", "labels", "datasets", "event_files", "boxes", "recognition"),
-        *("evaluation.metrics", "evaluation.summary"),
+        *("errors", "events", "procedure", "labels", "detections", "datasets", "event_files", "boxes"),
+        *("recognition", "evaluation.metrics", "evaluation.summary"),
     ],
     "sampling": ["errors", "events", "procedure", "labels"],
     "synthetic": ["errors", "events", "procedure", "labels"],
+    "models": ["errors", "yaml_nodes", "procedure"],
 }
 SAME_ROOM = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
 EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them
