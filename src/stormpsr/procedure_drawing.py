@@ -175,7 +175,7 @@ def mermaid_drawing(procedure: Procedure, graphs: Sequence[StateGraph]) -> str:
     for index, graph in enumerate(graphs):
         indent = "  "
         if len(graphs) > 1:
-            lines.append(f'  subgraph v{index}["{_escaped(graph.variant.name)}"]')
+            lines += [f'  subgraph v{index}["{_escaped(graph.variant.name)}"]', "    direction TB"]
             indent = "    "
         for place, node in enumerate(graph.nodes):
             words = [node.label, bit_string(node.bits)] + ([node.name] if node.name else [])
