@@ -1,0 +1,1 @@
+"""Networks. Everything here needs torch and does no input or output of its own."""

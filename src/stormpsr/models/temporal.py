@@ -1,0 +1,156 @@
+"""Temporal models: the embeddings of a clip's frames become one logit per component: did it change within the clip?
+
+All four have the same interface, `forward(embedding_BND, mask_BN) -> logits_BC`. The mask is False for frames before
+the recording began; what stands in their place has no influence. Clips are aligned at their last frame.
+
+Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width of the model, C components.
+"""
+
+# mypy: disallow-subclassing-any=False
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LSTMModel", "MLPModel", "TCNModel", "TemporalModel", "TransformerModel"]
+
+
+class TemporalModel(nn.Module):
+    """What the four have in common."""
+
+    def __init__(self, n_frames: int) -> None:
+        super().__init__()
+        self.n_frames = n_frames
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def _head(width: int, n_components: int) -> nn.Sequential:
+    """One hidden layer, then a logit per component."""
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, n_components))
+
+
+class TransformerModel(TemporalModel):
+    """Self-attention over the frames and a [CLS] token, whose final state is classified.
+
+    Positions are learnt, one per place in the clip: the last frame always has the same.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding_dim: int,
+        n_frames: int,
+        n_components: int,
+        width: int,
+        layers: int,
+        heads: int,
+        mlp_width: int,
+        dropout: float,
+    ) -> None:
+        super().__init__(n_frames)
+        self.enter = nn.Linear(embedding_dim, width) if width != embedding_dim else nn.Identity()
+        self.cls_token_W = nn.Parameter(torch.zeros(width))
+        self.position_NW = nn.Parameter(torch.zeros(n_frames + 1, width))
+        layer = nn.TransformerEncoderLayer(
+            width, heads, mlp_width, dropout, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        self.head = _head(width, n_components)
+        for parameter in (self.cls_token_W, self.position_NW):
+            nn.init.trunc_normal_(parameter, std=0.02)
+        for parameter in self.encoder.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)  # anew: torch makes all layers copies of one
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        frames_BNW = self.enter(embedding_BND)
+        batch = len(frames_BNW)
+        tokens_BNW = torch.cat([self.cls_token_W.expand(batch, 1, -1), frames_BNW], dim=1) + self.position_NW
+        hidden_BN = torch.cat([mask_BN.new_zeros(batch, 1), ~mask_BN], dim=1)  # True: not to be attended to
+        return self.head(self.encoder(tokens_BNW, src_key_padding_mask=hidden_BN)[:, 0])
+
+
+class LSTMModel(TemporalModel):
+    """A long short-term memory that reads the frames in order; its state after the last one is classified.
+
+    Frames that do not exist are read as zeros.
+    """
+
+    def __init__(
+        self, *, embedding_dim: int, n_frames: int, n_components: int, width: int, layers: int, dropout: float
+    ) -> None:
+        super().__init__(n_frames)
+        self.lstm = nn.LSTM(embedding_dim, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.head = _head(width, n_components)
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        output_BNW, _ = self.lstm(embedding_BND * mask_BN[:, :, None])
+        return self.head(output_BNW[:, -1])
+
+
+class TCNModel(TemporalModel):
+    """Causal convolutions over time with doubling dilation, as many as it takes for the last frame to see the first.
+
+    A frame that does not exist is a zero in every layer, exactly as what lies before the clip's beginning.
+    """
+
+    def __init__(
+        self, *, embedding_dim: int, n_frames: int, n_components: int, width: int, kernel: int, dropout: float
+    ) -> None:
+        super().__init__(n_frames)
+        self.enter = nn.Linear(embedding_dim, width)
+        self.blocks = nn.ModuleList()
+        reach = 1
+        while reach < n_frames or not self.blocks:
+            dilation = 2 ** len(self.blocks)
+            self.blocks.append(_CausalBlock(width, kernel, dilation, dropout))
+            reach += 2 * (kernel - 1) * dilation
+        self.head = _head(width, n_components)
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        exists_BN1 = mask_BN[:, :, None]
+        feature_BNW = self.enter(embedding_BND) * exists_BN1
+        for block in self.blocks:
+            feature_BNW = block(feature_BNW, exists_BN1)
+        return self.head(feature_BNW[:, -1])
+
+
+class _CausalBlock(nn.Module):
+    """Two convolutions that look back only, with a way around them."""
+
+    def __init__(self, width: int, kernel: int, dilation: int, dropout: float) -> None:
+        super().__init__()
+        self.look_back_frames = (kernel - 1) * dilation
+        self.convolutions = nn.ModuleList(nn.Conv1d(width, width, kernel, dilation=dilation) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, feature_BNW: Tensor, exists_BN1: Tensor) -> Tensor:
+        hidden_BNW = feature_BNW
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            padded_BWN = nn.functional.pad(hidden_BNW.transpose(1, 2), (self.look_back_frames, 0))
+            hidden_BNW = torch.relu(norm(convolution(padded_BWN).transpose(1, 2)))
+            hidden_BNW = self.dropout(hidden_BNW) * exists_BN1
+        return feature_BNW + hidden_BNW
+
+
+class MLPModel(TemporalModel):
+    """All embeddings of the clip, one after the other, through two hidden layers. Missing frames are zeros."""
+
+    def __init__(
+        self, *, embedding_dim: int, n_frames: int, n_components: int, width: int, hidden_width: int, dropout: float
+    ) -> None:
+        super().__init__(n_frames)
+        self.body = nn.Sequential(
+            nn.Linear(n_frames * embedding_dim, hidden_width),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden_width, width),
+            nn.GELU(),
+        )
+        self.head = _head(width, n_components)
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        return self.head(self.body((embedding_BND * mask_BN[:, :, None]).flatten(1)))

@@ -1,0 +1,12 @@
+"""For tests of networks: the same random numbers every time, and one thread, which is fastest for small networks."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    torch = pytest.importorskip("torch", reason="needs the train extra")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)

@@ -1,0 +1,143 @@
+"""What holds for every temporal model, and what sets them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+
+from stormpsr.models.counting import count_multiply_adds, count_parameters  # noqa: E402
+from stormpsr.models.temporal import LSTMModel, MLPModel, TCNModel, TemporalModel, TransformerModel  # noqa: E402
+
+D, C = 16, 5
+Make = Callable[[int], TemporalModel]
+
+
+def transformer(n_frames: int) -> TemporalModel:
+    return TransformerModel(
+        embedding_dim=D, n_frames=n_frames, n_components=C, width=32, layers=2, heads=4, mlp_width=64, dropout=0.0
+    )
+
+
+def lstm(n_frames: int) -> TemporalModel:
+    return LSTMModel(embedding_dim=D, n_frames=n_frames, n_components=C, width=24, layers=1, dropout=0.0)
+
+
+def tcn(n_frames: int) -> TemporalModel:
+    return TCNModel(embedding_dim=D, n_frames=n_frames, n_components=C, width=24, kernel=3, dropout=0.0)
+
+
+def mlp(n_frames: int) -> TemporalModel:
+    return MLPModel(embedding_dim=D, n_frames=n_frames, n_components=C, width=24, hidden_width=32, dropout=0.0)
+
+
+every_model = pytest.mark.parametrize("make", [transformer, lstm, tcn, mlp])
+
+
+@every_model
+@pytest.mark.parametrize("n_frames", [16, 64, 256])
+def test_every_model_gives_a_logit_per_component_at_every_window(make: Make, n_frames: int) -> None:
+    model = make(n_frames)
+    logits_BC = model(torch.randn(2, n_frames, D), torch.ones(2, n_frames, dtype=torch.bool))
+    assert logits_BC.shape == (2, C)
+    assert torch.isfinite(logits_BC).all()
+
+
+@every_model
+def test_what_stands_in_the_place_of_missing_frames_has_no_influence(make: Make) -> None:
+    model = make(16).eval()
+    clip = torch.randn(1, 16, D)
+    mask = torch.ones(1, 16, dtype=torch.bool)
+    mask[:, :10] = False
+    other = clip.clone()
+    other[:, :10] = torch.randn(10, D)
+    torch.testing.assert_close(model(clip, mask), model(other, mask))
+    assert not torch.allclose(model(clip, torch.ones_like(mask)), model(other, torch.ones_like(mask)))
+
+
+@every_model
+def test_a_clip_of_a_single_frame_is_fine(make: Make) -> None:
+    model = make(16)
+    mask = torch.zeros(2, 16, dtype=torch.bool)
+    mask[:, -1] = True
+    loss = model(torch.randn(2, 16, D), mask).sum()
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+@every_model
+def test_the_order_of_frames_matters(make: Make) -> None:
+    model = make(16).eval()
+    clip, mask = torch.randn(1, 16, D), torch.ones(1, 16, dtype=torch.bool)
+    assert not torch.allclose(model(clip, mask), model(clip.flip(1), mask), atol=1e-5)
+
+
+@every_model
+def test_the_first_frame_reaches_the_output(make: Make) -> None:
+    model = make(64).eval()
+    clip = torch.randn(1, 64, D, requires_grad=True)
+    model(clip, torch.ones(1, 64, dtype=torch.bool)).square().sum().backward()
+    assert clip.grad[0, 0].abs().sum() > 0
+
+
+@every_model
+def test_every_parameter_takes_part_in_training(make: Make) -> None:
+    model = make(16)
+    model(torch.randn(4, 16, D), torch.ones(4, 16, dtype=torch.bool)).square().sum().backward()
+    idle = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert idle == []
+
+
+@every_model
+def test_clips_of_a_batch_do_not_influence_each_other(make: Make) -> None:
+    model = make(16).eval()
+    clips, mask = torch.randn(3, 16, D), torch.ones(3, 16, dtype=torch.bool)
+    torch.testing.assert_close(model(clips, mask)[1:2], model(clips[1:2], mask[1:2]))
+
+
+def test_a_padded_clip_is_to_a_tcn_what_a_shorter_clip_is() -> None:
+    long = tcn(64).eval()
+    short_clip = torch.randn(1, 20, D)
+    padded = torch.cat([torch.randn(1, 44, D), short_clip], dim=1)
+    mask = torch.arange(64)[None] >= 44
+    torch.testing.assert_close(long(padded, mask), long(short_clip, torch.ones(1, 20, dtype=torch.bool)))
+
+
+def test_an_lstm_learns_to_remember_what_the_first_frame_said() -> None:
+    model = LSTMModel(embedding_dim=2, n_frames=5, n_components=1, width=8, layers=1, dropout=0.0)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    clip_BND = torch.randn(48, 5, 2)
+    mask = torch.ones(48, 5, dtype=torch.bool)
+    target_BC = (clip_BND[:, 0, :1] > 0).float()
+    for _ in range(50):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(clip_BND, mask), target_BC)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert loss < 0.2
+
+
+def test_the_layers_of_a_transformer_start_from_different_numbers() -> None:
+    first, second = transformer(16).encoder.layers
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+
+
+def test_parameters_and_multiply_adds_of_an_mlp_are_those_of_its_matrices() -> None:
+    model = mlp(16)
+    weights = 16 * D * 32 + 32 * 24 + 24 * 24 + 24 * C
+    assert count_parameters(model) == weights + 32 + 24 + 24 + C
+    counted = count_multiply_adds(
+        model,
+        lambda shapes: shapes(torch.zeros(1, 16, D, device="meta"), torch.ones(1, 16, dtype=torch.bool, device="meta")),
+    )
+    assert counted == weights
+
+
+def test_multiply_adds_of_an_lstm_are_counted_step_by_step() -> None:
+    counted = count_multiply_adds(
+        lstm(10),
+        lambda shapes: shapes(torch.zeros(1, 10, D, device="meta"), torch.ones(1, 10, dtype=torch.bool, device="meta")),
+    )
+    assert counted == 10 * 4 * 24 * (D + 24) + 24 * 24 + 24 * C
