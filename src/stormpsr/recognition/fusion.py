@@ -1,0 +1,190 @@
+"""Both streams' evidence into step events, as in the paper: averaged, accumulated over frames until a threshold.
+
+Shape legend: C components, S steps.
+
+In every frame a step gains `detection_weight` times the confidence of a detection that implies it, plus
+`temporal_weight` times the probability with which the temporal model says that its component changed. A step that
+gains nothing loses a share of what it has. Above the threshold it is completed, and the state moves on. One stream
+alone is the same with the other's weight at zero; detections alone are the published baseline B3, event for event.
+
+The temporal model speaks of a window: a change that was reported stays inside it for a while, and must be taken neither
+for news nor for its own removal. So after a component's step is completed, the temporal stream is not heard about
+this component until the change has left the window. A part that is removed and put back within a window leaves no net
+change; the removal is seen once the installation before it has left the window, the installation once the removal has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+from stormpsr.events import StateDetection, StepEvent
+from stormpsr.procedure import Procedure, StateBits, StepKind
+
+__all__ = ["EvidenceFusion", "FusionMethod", "FusionSettings"]
+
+FusionMethod = Literal["detection", "temporal", "average"]
+_WEIGHTS: dict[FusionMethod, tuple[float, float]] = {
+    "detection": (1.0, 0.0),
+    "temporal": (0.0, 1.0),
+    "average": (0.5, 0.5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FusionSettings:
+    """How evidence becomes events. The defaults are the paper's for IndustReal."""
+
+    method: FusionMethod = "average"
+    threshold: float = 6.0  # evidence that completes a step
+    decay: float = 0.75  # factor per frame for steps that the frame does not support
+    min_change_probability: float = 0.5  # the temporal model says "changed" above this
+    window_frames: int = 256  # frames that the temporal model looks back
+    hold_frames: int = 4  # how long a temporal prediction counts: the stride at which the model runs
+    removal_factor: float = 1.0  # removals need this many times the threshold (they are rare and often false)
+    unexpected: Literal["drop", "report"] = "drop"  # steps that the variant does not expect
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(FusionMethod):
+            known = ", ".join(get_args(FusionMethod))
+            raise InputError(f"unknown fusion method {self.method!r}", cure=f"choose one of: {known}")
+        for name, low, high in (
+            ("threshold", 0.0, np.inf),
+            ("decay", 0.0, 1.0),
+            ("min_change_probability", 0.0, 1.0),
+            ("window_frames", 1, np.inf),
+            ("hold_frames", 1, np.inf),
+            ("removal_factor", 0.0, np.inf),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
+        if self.unexpected not in ("drop", "report"):
+            raise InputError(f"unexpected is {self.unexpected!r}", cure="choose 'drop' or 'report'")
+
+
+class EvidenceFusion:
+    """Feed it every frame; it returns the steps that the frame completes."""
+
+    def __init__(
+        self, procedure: Procedure, variant: str | None = None, settings: FusionSettings | None = None
+    ) -> None:
+        self.procedure = procedure
+        self.settings = settings or FusionSettings()
+        self._variant = procedure.variant(variant)
+        self._expected = frozenset(self._variant.expected)
+        self._detection_weight, self._temporal_weight = _WEIGHTS[self.settings.method]
+        removes_S = np.array([step.kind is StepKind.REMOVE for step in procedure.steps])
+        self._threshold_S = np.where(removes_S, self.settings.removal_factor, 1.0) * self.settings.threshold
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, for a new recording."""
+        self._frame = -1
+        self._state_C = np.array(self._variant.initial, dtype=np.int64)
+        self._evidence_S = np.zeros(len(self.procedure.steps))
+        self._onset_S = np.full(len(self.procedure.steps), -1, dtype=np.int64)  # where the present evidence began
+        self._deaf_until_C = np.zeros(self.procedure.n_components, dtype=np.int64)
+        self._held_C: NDArray[np.float64] | None = None
+        self._held_until = -1
+
+    # ------------------------------------------------------------------ for displays
+    @property
+    def state(self) -> StateBits:
+        """The state that the reported steps lead to."""
+        return tuple(int(bit) for bit in self._state_C)
+
+    @property
+    def evidence(self) -> NDArray[np.float64]:
+        """Evidence per step id (a copy)."""
+        return self._evidence_S.copy()
+
+    @property
+    def pending(self) -> dict[int, float]:
+        """Steps that have some evidence, with their share of what completes them."""
+        share_S = self._evidence_S / np.maximum(self._threshold_S, 1e-12)
+        return {int(i): float(share_S[i]) for i in np.flatnonzero(share_S > 0.01)}
+
+    # ------------------------------------------------------------------ one frame
+    def update(
+        self,
+        detections: Sequence[StateDetection],
+        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
+        frame: int | None = None,
+    ) -> list[StepEvent]:
+        """The events of the next frame.
+
+        change_probabilities: the temporal model's word on each component, in the frames in which it ran; it counts for
+        `hold_frames` frames. Only the first detection is looked at.
+        """
+        frame = self._frame + 1 if frame is None else frame
+        if frame <= self._frame:
+            raise InputError(f"frame {frame} after frame {self._frame}", cure="feed frames in order, each once")
+        self._frame = frame
+        gain_S = np.zeros(len(self._evidence_S))
+        if detections and self._detection_weight:
+            gain_S[self._implied_by_detection(detections[0])] += self._detection_weight * detections[0].confidence
+        if change_probabilities is not None:
+            self._hold(change_probabilities)
+        if self._temporal_weight and self._held_C is not None and frame < self._held_until:
+            step_ids, probabilities = self._implied_by_change(self._held_C)
+            gain_S[step_ids] += self._temporal_weight * probabilities
+        return self._accumulate(gain_S)
+
+    def _implied_by_detection(self, detection: StateDetection) -> list[int]:
+        if detection.state_class >= len(self.procedure.states):
+            raise InputError(
+                f"frame {self._frame}: state class {detection.state_class} does not exist in {self.procedure.name!r}",
+                cure=f"its classes are 0 to {len(self.procedure.states) - 1}",
+            )
+        bits = self.procedure.states[detection.state_class].bits
+        return [] if bits is None else [step.id for step in self.procedure.steps_between(self.state, bits)]
+
+    def _hold(self, change_probabilities: Sequence[float] | NDArray[np.floating]) -> None:
+        held_C = np.asarray(change_probabilities, dtype=np.float64)
+        if held_C.shape != (self.procedure.n_components,):
+            n = self.procedure.n_components
+            raise InputError(f"frame {self._frame}: {held_C.size} probabilities for {n} components")
+        if not np.all((held_C >= 0) & (held_C <= 1)):
+            raise InputError(f"frame {self._frame}: a probability that does not lie between 0 and 1")
+        self._held_C = held_C
+        self._held_until = self._frame + self.settings.hold_frames
+
+    def _implied_by_change(self, probability_C: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
+        heard_C = (probability_C > self.settings.min_change_probability) & (self._frame >= self._deaf_until_C)
+        components = np.flatnonzero(heard_C)
+        kinds = [StepKind.REMOVE if self._state_C[k] == 1 else StepKind.INSTALL for k in components]
+        step_ids = [self.procedure.step_id(int(k), kind) for k, kind in zip(components, kinds, strict=True)]
+        return step_ids, probability_C[components]
+
+    def _accumulate(self, gain_S: NDArray[np.float64]) -> list[StepEvent]:
+        supported_S = gain_S > 0
+        began_S = supported_S & (self._onset_S < 0)
+        self._onset_S[began_S] = self._frame
+        self._evidence_S += gain_S
+        # only a step that this frame supports can be completed by it, as in the published decoders
+        events = self._complete(np.flatnonzero(supported_S & (self._evidence_S > self._threshold_S)).tolist())
+        self._evidence_S[~supported_S] *= self.settings.decay
+        self._onset_S[self._evidence_S < 1e-3] = -1
+        return events
+
+    def _complete(self, step_ids: list[int]) -> list[StepEvent]:
+        events: list[StepEvent] = []
+        for step_id in step_ids:
+            step = self.procedure.steps[step_id]
+            confidence = float(self._evidence_S[step_id])
+            # The change lies no later than its first evidence. Counting from there, not from the report, ends the
+            # silence as early as is safe.
+            first = int(self._onset_S[step_id])
+            self._evidence_S[step_id] = 0.0
+            if step_id not in self._expected and self.settings.unexpected == "drop":
+                continue
+            self._state_C[step.component_index] = int(step.installs)
+            self._deaf_until_C[step.component_index] = first + self.settings.window_frames
+            events.append(StepEvent(step_id, self._frame, confidence=confidence, source=self.settings.method))
+        return events
