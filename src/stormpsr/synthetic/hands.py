@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stormpsr.synthetic.meshes import Mesh, merge
 from stormpsr.synthetic.surfaces import contour
 
-__all__ = ["CURL_LEVELS", "HandMesh", "forearm_mesh", "hand_mesh"]
+__all__ = ["CURL_LEVELS", "HandMesh", "forearm_mesh", "forearm_pose", "hand_mesh"]
 
 Floats = NDArray[np.float32]
 
@@ -211,6 +211,26 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
     whole = merge([skin, cloth])
     is_sleeve = np.arange(len(whole.vertices_V3)) >= len(skin.vertices_V3)
     return whole, is_sleeve
+
+
+def forearm_pose(wrist_44: Floats, elbow_3: Floats, scale: float) -> Floats:
+    """Stretch the forearm from the wrist to the elbow, its flat side along the back of the hand."""
+    along = wrist_44[:3, 3] - elbow_3
+    length = max(float(np.linalg.norm(along)), 1e-3)
+    x = along / length
+    y = _cross(wrist_44[:3, 2], x)
+    y = y / max(float(np.linalg.norm(y)), 1e-6)
+    pose_44 = np.eye(4, dtype=np.float32)
+    pose_44[:3, 0], pose_44[:3, 1], pose_44[:3, 2] = x * length, y * scale, _cross(x, y) * scale
+    pose_44[:3, 3] = wrist_44[:3, 3]
+    return pose_44
+
+
+def _cross(one_3: Floats, other_3: Floats) -> Floats:
+    """The cross product of two vectors, without the overhead of doing it for many."""
+    a, b, c = one_3.tolist()
+    d, e, f = other_3.tolist()
+    return np.array([b * f - c * e, c * d - a * f, a * e - b * d], dtype=np.float32)
 
 
 def _lofted(rings: list[tuple[float, float, float]], sides: int) -> Mesh:

@@ -232,7 +232,8 @@ class _Reader:
             for state in self.procedure.states:
                 if state.bits is not None and state.bits[pair[0]] and state.bits[pair[1]]:
                     problem = f"state {state.name} has both {part.name!r} and {part.replaces!r}, which it replaces"
-                    self.fail(nodes[part.name], problem, "remove the state or 'replaces'")
+                    node = self.table(nodes[part.name], "part")["replaces"]
+                    self.fail(node, problem, "remove the state or 'replaces'")
 
     # ------------------------------------------------------------------ pieces
     def piece(self, node: yaml.Node) -> Piece:

@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from stormpsr.errors import InputError
 from stormpsr.synthetic.backdrop import Backdrop
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
-from stormpsr.synthetic.hands import CURL_LEVELS
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.product import Part, Product
 from stormpsr.synthetic.scene import ID_BACKDROP, ID_HANDS, ID_STATIC, ID_TOOL, Scene, part_id
@@ -168,28 +167,20 @@ class Renderer:
                 seated.append(k)
                 actor.place(seat_C44[k])
         for side in (0, 1):
-            self._place_hand(timeline, frame_index, side)
+            if timeline.hand_visible_FH[frame_index, side]:
+                self._scene.show_hand(
+                    side,
+                    float(timeline.hand_curl_FH[frame_index, side]),
+                    timeline.hand_pose_FH44[frame_index, side],
+                    timeline.elbow_FH3[frame_index, side],
+                )
+            else:
+                self._scene.hide_hand(side)
         if timeline.tool_visible_F[frame_index]:
             self._scene.tool.place(timeline.tool_pose_F44[frame_index])
         else:
             self._scene.tool.show(False)
         return seated
-
-    def _place_hand(self, timeline: Timeline, frame_index: int, side: int) -> None:
-        scene = self._scene
-        visible = bool(timeline.hand_visible_FH[frame_index, side])
-        level = round(float(np.clip(timeline.hand_curl_FH[frame_index, side], 0, 1)) * (CURL_LEVELS - 1))
-        for index, actor in enumerate(scene.hands[side]):
-            if index != level or not visible:
-                actor.show(False)
-        if not visible:
-            scene.forearms[side].show(False)
-            return
-        wrist_44 = timeline.hand_pose_FH44[frame_index, side]
-        scaled_44 = wrist_44.copy()
-        scaled_44[:3, :3] *= self.look.hand_scale
-        scene.hands[side][level].place(scaled_44)
-        scene.forearms[side].place(_forearm_pose(wrist_44, timeline.elbow_FH3[frame_index, side], self.look.hand_scale))
 
     # ------------------------------------------------------------------ visibility
     def _project(self, seat_C44: Floats, camera_44: Floats) -> _Projection:
@@ -266,26 +257,13 @@ class Renderer:
         self, fine: NDArray[np.uint8], ids: NDArray[np.uint8], timeline: Timeline, frame_index: int
     ) -> NDArray[np.uint8]:
         """Put the backdrop behind what was drawn, then the camera's effects."""
-        self._cast_shadows()
+        self._shadows.cast(self._scene.bodies())
         behind = self._backdrop.picture(timeline.camera_pose_F44[frame_index], self._shadows)
         drawn = self._lens.shrink(fine)[..., :3]
         see_through = self._lens.shrink(cv2.compare(ids, ID_BACKDROP, cv2.CMP_EQ))
         behind = cv2.multiply(behind, cv2.merge([see_through] * 3), scale=1 / 255)
         whole = np.asarray(cv2.add(drawn, behind), dtype=np.uint8)
         return self._sensor.expose(whole, self._motion(timeline, frame_index), frame_index)
-
-    def _cast_shadows(self) -> None:
-        """All convex pieces of what is in the scene, moved together, fall on the table."""
-        scene = self._scene
-        bodies = [(a.pose_44, h) for a, h in zip(scene.parts, scene.part_hulls, strict=True) if a.visible]
-        for side in (0, 1):
-            hands = zip(scene.hands[side], scene.hand_hulls[side], strict=True)
-            bodies += [(actor.pose_44, hull) for actor, hull in hands if actor.visible]
-            if scene.forearms[side].visible:
-                bodies.append((scene.forearms[side].pose_44, scene.forearm_hull))
-        if scene.tool.visible:
-            bodies.append((scene.tool.pose_44, scene.tool_hull))
-        self._shadows.cast(bodies)
 
     def _motion(self, timeline: Timeline, frame_index: int) -> tuple[float, float]:
         """How far the assembly moves in the picture while the shutter is open, in pixels right and down."""
@@ -311,26 +289,6 @@ def _corners(part: Part) -> Floats:
 def _counts(ids: NDArray[np.uint8], mask: NDArray[np.uint8] | None = None) -> Floats:
     """How many pixels have each of the 256 ids."""
     return np.asarray(cv2.calcHist([ids], [0], mask, [256], [0, 256]), dtype=np.float32).ravel()
-
-
-def _forearm_pose(wrist_44: Floats, elbow_3: Floats, scale: float) -> Floats:
-    """Stretch the forearm from the wrist to the elbow, its flat side along the back of the hand."""
-    along = wrist_44[:3, 3] - elbow_3
-    length = max(float(np.linalg.norm(along)), 1e-3)
-    x = along / length
-    y = _cross(wrist_44[:3, 2], x)
-    y = y / max(float(np.linalg.norm(y)), 1e-6)
-    pose_44 = np.eye(4, dtype=np.float32)
-    pose_44[:3, 0], pose_44[:3, 1], pose_44[:3, 2] = x * length, y * scale, _cross(x, y) * scale
-    pose_44[:3, 3] = wrist_44[:3, 3]
-    return pose_44
-
-
-def _cross(one_3: Floats, other_3: Floats) -> Floats:
-    """The cross product of two vectors, without the overhead of doing it for many."""
-    a, b, c = one_3.tolist()
-    d, e, f = other_3.tolist()
-    return np.array([b * f - c * e, c * d - a * f, a * e - b * d], dtype=np.float32)
 
 
 def _box_around(alone: NDArray[np.uint8], supersample: int) -> tuple[float, float, float, float] | None:

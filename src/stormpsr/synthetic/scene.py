@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, hand_mesh
+from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, forearm_pose, hand_mesh
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import Mesh, merge
 from stormpsr.synthetic.opengl import require_opengl
@@ -104,6 +105,15 @@ class Actor:
         return self._pose_44
 
 
+@dataclass(frozen=True, eq=False)
+class _Hand:
+    """A hand with one degree of curl."""
+
+    shape: HandMesh
+    actor: Actor
+    hull: ConvexPieces
+
+
 class Scene:
     """All actors of a product in a look, and the window they are drawn in. Call `close` at the end."""
 
@@ -117,16 +127,11 @@ class Scene:
             Actor(part.mesh, np.ones_like(part.mesh.vertices_V3), part_id(k), 0.3)
             for k, part in enumerate(product.parts)
         ]
-        right = [hand_mesh(level / (CURL_LEVELS - 1)) for level in range(CURL_LEVELS)]
-        self._hand_meshes = [[hand.mirrored() for hand in right], right]
-        self.hands = [
-            [Actor(hand.mesh, np.ones_like(hand.mesh.vertices_V3), ID_HANDS[side], 0.1) for hand in meshes]
-            for side, meshes in enumerate(self._hand_meshes)
-        ]
+        self._hands: dict[tuple[int, int], _Hand] = {}  # (side, degree of curl): made when first needed
+        self._shown_hands: list[_Hand | None] = [None, None]
         tool_mesh, self._tool_is_handle = screwdriver()
         self.tool = Actor(tool_mesh, np.ones_like(tool_mesh.vertices_V3), ID_TOOL, 0.6)
         self.part_hulls = [ConvexPieces.of([piece.mesh.vertices_V3 for piece in part.pieces]) for part in product.parts]
-        self.hand_hulls = [[ConvexPieces.of([hand.mesh.vertices_V3]) for hand in side] for side in self._hand_meshes]
         self.tool_hull = ConvexPieces.of([tool_mesh.vertices_V3], limit=16)
         for actor in self._moving():
             self._renderer.AddActor(actor.vtk_actor)
@@ -161,8 +166,8 @@ class Scene:
 
     def _moving(self) -> Iterable[Actor]:
         yield from self.parts
-        for meshes in self.hands:
-            yield from meshes
+        for hand in self._hands.values():
+            yield hand.actor
         yield self.tool
 
     # ------------------------------------------------------------------ looks
@@ -184,9 +189,8 @@ class Scene:
             self._renderer.AddLight(lamp)
         for k, part in enumerate(self.product.parts):
             self.parts[k].recolour(self._part_colours(part, k), self._shine(part))
-        for actors, meshes in zip(self.hands, self._hand_meshes, strict=True):
-            for actor, hand in zip(actors, meshes, strict=True):
-                actor.recolour(self._hand_colours(hand), 0.25 if look.glove else 0.15)
+        for hand in self._hands.values():
+            self._colour_hand(hand)
         self.tool.recolour(np.where(self._tool_is_handle[:, None], look.tool_colour, 0.75).astype(np.float32), 0.7)
         self._add_forearms()
         self._add_static()
@@ -207,6 +211,10 @@ class Scene:
 
     def _shine(self, part: Part) -> float:
         return float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces]))
+
+    def _colour_hand(self, hand: _Hand) -> None:
+        hand.actor.recolour(self._hand_colours(hand.shape), 0.25 if self.look.glove else 0.15)
+        hand.actor.set_ambient(self.look.ambient)
 
     def _hand_colours(self, hand: HandMesh) -> Floats:
         if self.look.glove is not None:
@@ -256,7 +264,45 @@ class Scene:
         self._look_actors.append(actor)
         self._renderer.AddActor(actor)
 
+    # ------------------------------------------------------------------ hands
+    def show_hand(self, side: int, curl: float, wrist_44: Floats, elbow_3: Floats) -> None:
+        """Show a hand (0 left, 1 right) with its forearm."""
+        level = round(min(max(curl, 0.0), 1.0) * (CURL_LEVELS - 1))
+        if (side, level) not in self._hands:
+            self._make_hands(level)
+        hand, shown = self._hands[side, level], self._shown_hands[side]
+        if shown is not None and shown is not hand:
+            shown.actor.show(False)
+        self._shown_hands[side] = hand
+        scale = self.look.hand_scale
+        hand.actor.place(wrist_44 * np.array([scale, scale, scale, 1.0], dtype=np.float32))
+        self.forearms[side].place(forearm_pose(wrist_44, elbow_3, scale))
+
+    def hide_hand(self, side: int) -> None:
+        shown = self._shown_hands[side]
+        if shown is not None:
+            shown.actor.show(False)
+        self._shown_hands[side] = None
+        self.forearms[side].show(False)
+
+    def _make_hands(self, level: int) -> None:
+        right = hand_mesh(level / (CURL_LEVELS - 1))
+        for side, shape in enumerate((right.mirrored(), right)):
+            actor = Actor(shape.mesh, np.ones_like(shape.mesh.vertices_V3), ID_HANDS[side], 0.1)
+            actor.show(False)
+            self._hands[side, level] = _Hand(shape, actor, ConvexPieces.of([shape.mesh.vertices_V3]))
+            self._colour_hand(self._hands[side, level])
+            self._renderer.AddActor(actor.vtk_actor)
+
     # ------------------------------------------------------------------ drawing
+    def bodies(self) -> list[tuple[Floats, ConvexPieces]]:
+        """Pose and convex pieces of everything that moves and is shown: what casts shadows."""
+        found = [(a.pose_44, pieces) for a, pieces in zip(self.parts, self.part_hulls, strict=True) if a.visible]
+        for hand, forearm in zip(self._shown_hands, self.forearms, strict=True):
+            if hand is not None:
+                found += [(hand.actor.pose_44, hand.hull), (forearm.pose_44, self.forearm_hull)]
+        return [*found, (self.tool.pose_44, self.tool_hull)] if self.tool.visible else found
+
     def aim(self, camera_44: Floats, half_y: float) -> None:
         """Put the camera somewhere; `half_y` is half the picture's height at distance 1."""
         camera = self._renderer.GetActiveCamera()

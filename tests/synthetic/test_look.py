@@ -1,0 +1,61 @@
+"""The appearance of a recording comes from one number."""
+
+from __future__ import annotations
+
+import colorsys
+import dataclasses
+
+import numpy as np
+import pytest
+
+from stormpsr.synthetic.look import TABLE_KINDS, Look
+from stormpsr.synthetic.product import Product
+
+VEHICLE = Product.load("vehicle")
+LOOKS = [Look.draw(VEHICLE, seed) for seed in range(40)]
+
+
+def test_the_same_seed_gives_the_same_look() -> None:
+    one, other = Look.draw(VEHICLE, 7), Look.draw(VEHICLE, 7)
+    for field in dataclasses.fields(Look):
+        if field.name not in ("spares", "clutter"):
+            assert getattr(one, field.name) == getattr(other, field.name), field.name
+    assert [s.component_index for s in one.spares] == [s.component_index for s in other.spares]
+    assert all(np.array_equal(a.pose_44, b.pose_44) for a, b in zip(one.clutter, other.clutter, strict=True))
+
+
+def test_looks_differ_in_every_way() -> None:
+    assert {look.table_kind for look in LOOKS} == set(TABLE_KINDS)
+    for field in dataclasses.fields(Look):
+        if field.name not in ("spares", "clutter", "material_colours", "table_kind"):
+            assert len({getattr(look, field.name) for look in LOOKS}) > 5, field.name
+    assert {look.glove is None for look in LOOKS} == {True, False}
+    assert {look.sleeve is None for look in LOOKS} == {True, False}
+
+
+def test_materials_keep_within_their_ranges() -> None:
+    for look in LOOKS:
+        for name, colour in look.material_colours.items():
+            material = VEHICLE.materials[name]
+            _, saturation, value = colorsys.rgb_to_hsv(*colour)
+            assert material.value[0] - 1e-6 <= value <= material.value[1] + 1e-6
+            assert material.saturation[0] - 1e-6 <= saturation <= material.saturation[1] + 1e-6
+
+
+def test_nothing_lies_where_the_object_is_or_where_it_must_stay_clear() -> None:
+    for seed in range(20):
+        look = Look.draw(VEHICLE, seed, keep_clear=[(0.3, 0.1, 0.15)])
+        for x, y in [thing.pose_44[:2, 3] for thing in look.clutter]:
+            assert np.hypot(x, y) > 0.19
+            assert np.hypot(x - 0.3, y - 0.1) > 0.15
+
+
+def test_there_are_spare_parts_in_most_recordings() -> None:
+    assert np.mean([len(look.spares) for look in LOOKS]) > 2
+
+
+@pytest.mark.parametrize("look", LOOKS[:10])
+def test_the_key_light_comes_from_above_and_directions_are_unit_vectors(look: Look) -> None:
+    assert look.lights[0].direction[2] > 0.7
+    for light in look.lights:
+        assert np.linalg.norm(light.direction) == pytest.approx(1.0)

@@ -1,0 +1,112 @@
+"""Single pictures of states, and products made of mesh files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vtk")
+pytest.importorskip("cv2")
+
+from stormpsr.errors import InputError
+from stormpsr.synthetic.opengl import require_opengl
+from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.single_states import StateRenderer, look_at, render_state, state_timeline
+
+try:
+    require_opengl()
+except InputError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+OWN_CAD = """\
+name: nut and bolt
+fps: 10
+components: [plate, bolt, nut]
+states: [background, '100', '110', '111', error]
+variants:
+  assy: {initial: '100', expected: [install bolt, install nut]}
+order: {bolt: [plate], nut: [bolt]}
+unit: mm
+materials:
+  steel: {hue: [0.5, 0.6], saturation: [0.0, 0.1], value: [0.6, 0.8], shine: 0.7}
+parts:
+  plate: {shape: [{file: plate.stl, material: steel}], at: [0, 0, 5]}
+  bolt: {shape: [{file: bolt.obj, material: steel}], at: [0, 0, 40], wrong: [{name: low, shift: [0, 0, -12]}]}
+  nut: {shape: [{file: nut.glb, scale: 1.0, material: steel}], at: [0, 0, 20]}
+"""
+
+
+@pytest.fixture(scope="module")
+def states() -> Iterator[StateRenderer]:
+    with StateRenderer(Product.load("gearbox"), 64) as made:
+        yield made
+
+
+def test_a_seed_gives_the_same_picture_again_and_another_seed_another(states: StateRenderer) -> None:
+    bits = states.product.procedure().variant("assy").initial
+    first = states.render(bits, seed=3).image
+    other = states.render(bits, seed=4).image
+    assert np.array_equal(first, states.render(bits, seed=3).image)
+    assert np.abs(first.astype(int) - other.astype(int)).mean() > 10
+
+
+def test_without_hands_most_of_the_object_is_visible(states: StateRenderer) -> None:
+    bits = (1,) * 17
+    shares = [states.render(bits, seed, hands=0.0).assembly_visible_share for seed in range(12)]
+    assert min(shares) > 0.6
+    assert all(states.render(bits, seed, hands=0.0).hand_share == 0 for seed in range(3))
+
+
+def test_hands_hide_part_of_the_object_in_some_pictures(states: StateRenderer) -> None:
+    frames = [states.render((1,) * 17, seed, hands=1.0) for seed in range(12)]
+    assert all(frame.hand_share > 0 for frame in frames)
+    assert sum(frame.assembly_visible_share < 0.9 for frame in frames) >= 3
+
+
+def test_the_object_has_a_readable_size(states: StateRenderer) -> None:
+    boxes = [states.render((1,) * 17, seed, hands=0.0).box for seed in range(20)]
+    widths = [max(box[2] - box[0], box[3] - box[1]) / 64 for box in boxes if box is not None]
+    assert len(widths) == 20
+    assert 0.35 < np.median(widths) < 0.65
+
+
+def test_a_state_with_a_wrong_part_uses_one_of_its_wrong_poses() -> None:
+    vehicle = Product.load("vehicle")
+    bits = (1, 1, -1) + (0,) * 8
+    chosen = {int(state_timeline(vehicle, bits, seed).wrong_choice_FC[0, 2]) for seed in range(20)}
+    assert chosen == {0, 1}
+
+
+def test_a_wrong_part_without_a_wrong_pose_is_refused() -> None:
+    with pytest.raises(InputError, match="'base' has no wrong pose"):
+        state_timeline(Product.load("vehicle"), (-1,) + (0,) * 10, seed=0)
+
+
+def test_more_hands_than_all_is_refused() -> None:
+    with pytest.raises(InputError, match="hands is 2"):
+        state_timeline(Product.load("vehicle"), (1,) + (0,) * 10, seed=0, hands=2)
+
+
+def test_a_camera_looks_where_it_is_told_and_stands_upright() -> None:
+    camera = look_at(np.array([0.0, -1.0, 1.0]), np.zeros(3))
+    assert -camera[:3, 2] == pytest.approx([0.0, np.sqrt(0.5), -np.sqrt(0.5)], abs=1e-6)
+    assert camera[:3, 0] == pytest.approx([1.0, 0.0, 0.0], abs=1e-6)
+
+
+def test_a_product_from_mesh_files_is_drawn(tmp_path: Path) -> None:
+    trimesh = pytest.importorskip("trimesh")
+    trimesh.creation.box(extents=(160, 100, 10)).export(tmp_path / "plate.stl")
+    trimesh.creation.cylinder(radius=12, height=70, sections=24).export(tmp_path / "bolt.obj")
+    trimesh.creation.annulus(r_min=0.0125, r_max=0.03, height=0.02).export(tmp_path / "nut.glb")  # in metres
+    (tmp_path / "product.yaml").write_text(OWN_CAD)
+    product = Product.load(tmp_path / "product.yaml")
+    assert np.ptp(product.part("nut").bounds_23[:, 0]) == pytest.approx(0.06, rel=0.02)
+    image, box, frame = render_state(product, (1, 1, 1), seed=1, size=96, hands=0.0)
+    assert image.shape == (96, 96, 3)
+    assert box is not None
+    assert np.all(frame.pixels_C > 20)
+    _, _, wrong = render_state(product, (1, -1, 0), seed=1, size=96, hands=0.0)
+    assert wrong.pixels_C[2] == 0
