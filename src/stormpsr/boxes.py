@@ -8,6 +8,7 @@ the state's class as category), as in IndustReal.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from stormpsr.procedure import Procedure
 __all__ = ["Box", "read_centre_boxes", "read_coco_boxes", "state_class_of"]
 
 COCO_FILE = "OD_labels.json"
+_COCO_IDS = ("image_id", "category_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +41,91 @@ def read_centre_boxes(path: str | Path, *, on_note: OnNote | None = None) -> lis
     for line, row in read_rows(path, on_note):
         if len(row) != 7:
             cure = "the columns are: frame, flag, track, x, y, w, h"
-            raise InputError(f"a row with {len(row)} columns", path=path, line=line, cure=cure)
+            columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
+            raise InputError(f"a row with {columns}", path=path, line=line, cure=cure)
         try:
             x, y, width, height = (float(cell) for cell in row[3:])
         except ValueError as error:
-            raise InputError(f"not a number: {error}", path=path, line=line) from None
+            cure = "x, y, w, h are shares of the image's width and height"
+            raise InputError(f"not a number: {error}", path=path, line=line, cure=cure) from None
         if not (0 <= x <= 1 and 0 <= y <= 1 and 0 < width <= 1 and 0 < height <= 1):
             cure = "x, y, w, h are shares of the image's width and height"
-            raise InputError(f"a box outside the image: {', '.join(row[3:])}", path=path, line=line, cure=cure)
+            raise InputError(
+                f"a box outside the image or without size: {', '.join(row[3:])}", path=path, line=line, cure=cure
+            )
         boxes.append(Box(parse_frame(row[0], path, line), x, y, width, height))
     return sorted(boxes, key=lambda box: box.frame)
 
 
 def read_coco_boxes(path: str | Path, procedure: Procedure) -> list[Box]:
     """The boxes of an `OD_labels.json`, by frame. Category ids are the procedure's state classes."""
+    content = _read_json(path)
+    if not isinstance(content, dict) or not all(
+        isinstance(content.get(key), list) for key in ("images", "annotations")
+    ):
+        raise InputError("this is not a COCO file", path=path, cure="it needs the lists 'images' and 'annotations'")
+    frame_of: dict[Any, int] = {}
+    for number, image in enumerate(content["images"]):
+        where = f"image {number} (counted from 0)"
+        image_id, name = (_field(image, key, where, path) for key in ("id", "file_name"))
+        frame_of[_whole(image_id, f"{where}: id", path)] = _frame_in(name, where, path)
+    boxes = [
+        _coco_box(entry, f"annotation {number} (counted from 0)", frame_of, procedure, path)
+        for number, entry in enumerate(content["annotations"])
+    ]
+    return sorted(boxes, key=lambda box: box.frame)
+
+
+def _read_json(path: str | Path) -> Any:
     try:
-        content: Any = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-        frame_of = {image["id"]: image["file_name"] for image in content["images"]}
-        rows = [(entry["image_id"], entry["category_id"], *entry["bbox"]) for entry in content["annotations"]]
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise InputError("this is not text in UTF-8", path=path, cure="save it as UTF-8") from error
     except json.JSONDecodeError as error:
         raise InputError(f"this is not JSON: {error.msg}", path=path, line=error.lineno) from error
-    except (KeyError, TypeError) as error:
-        raise InputError(f"this is not a COCO file: {error} is missing or misplaced", path=path) from error
-    boxes: list[Box] = []
-    for image_id, state_class, x, y, width, height in rows:
-        if image_id not in frame_of:
-            raise InputError(f"an annotation of image {image_id}, which is not listed", path=path)
-        if not 0 <= state_class < len(procedure.states):
-            cure = f"the classes of {procedure.name!r} are 0 to {len(procedure.states) - 1}"
-            raise InputError(f"category {state_class} is not a state class", path=path, cure=cure)
-        boxes.append(Box(parse_frame(frame_of[image_id], path, 1), x, y, width, height, state_class))
-    return sorted(boxes, key=lambda box: box.frame)
+
+
+def _coco_box(entry: Any, where: str, frame_of: dict[Any, int], procedure: Procedure, path: str | Path) -> Box:
+    image_id, state_class = (_whole(_field(entry, k, where, path), f"{where}: {k}", path) for k in _COCO_IDS)
+    if image_id not in frame_of:
+        raise InputError(f"{where}: image {image_id} is not listed", path=path, cure="add it to 'images'")
+    if not 0 <= state_class < len(procedure.states):
+        cure = f"the classes of {procedure.name!r} are 0 to {len(procedure.states) - 1}"
+        raise InputError(f"{where}: category {state_class} is not a state class", path=path, cure=cure)
+    box = _field(entry, "bbox", where, path)
+    if not (isinstance(box, list) and len(box) == 4 and all(_is_finite(side) for side in box)):
+        raise InputError(f"{where}: bbox is {box!r}", path=path, cure="write four numbers: x, y, width, height")
+    x, y, width, height = (float(side) for side in box)
+    if not (width > 0 and height > 0 and x + width > 0 and y + height > 0):
+        cure = "x and y are the upper left corner in pixels, width and height are more than 0"
+        raise InputError(f"{where}: a box outside the image or without size: {box}", path=path, cure=cure)
+    return Box(frame_of[image_id], x, y, width, height, state_class)
+
+
+def _field(record: Any, key: str, where: str, path: str | Path) -> Any:
+    if not isinstance(record, dict) or key not in record:
+        raise InputError(f"{where} has no {key!r}", path=path, cure="see the COCO format for object detection")
+    return record[key]
+
+
+def _whole(value: Any, what: str, path: str | Path) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{what} is {value!r}, not a whole number", path=path)
+    return value
+
+
+def _frame_in(name: Any, where: str, path: str | Path) -> int:
+    """The frame that an image's file name speaks of; JSON has no lines to name, so `where` does."""
+    try:
+        return parse_frame(str(name), path, 1)
+    except InputError as error:
+        raise InputError(f"{where}: {error.problem}", path=path, cure=error.cure) from None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def state_class_of(box: Box, timeline: StateTimeline, procedure: Procedure) -> int | None:

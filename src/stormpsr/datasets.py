@@ -42,13 +42,9 @@ class RecordingFolder:
     def n_frames(self) -> int | None:
         """How many frames the recording has, if it says so or if its images are there."""
         about = self.path / "recording.json"
-        if about.is_file():
-            try:
-                content = json.loads(about.read_text(encoding="utf-8"))
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise InputError(f"this is not JSON ({error})", path=about) from error
-            if isinstance(content, dict) and isinstance(content.get("n_frames"), int):
-                return int(content["n_frames"])
+        stated = _stated_n_frames(about) if about.is_file() else None
+        if stated is not None:
+            return stated
         folder = self.frames_folder()
         if folder is None:
             return None
@@ -61,6 +57,22 @@ def _is_image(entry: Path) -> bool:
     return entry.suffix.lower() in IMAGE_SUFFIXES
 
 
+def _stated_n_frames(about: Path) -> int | None:
+    """What a `recording.json` says about the number of frames, if anything."""
+    try:
+        content = json.loads(about.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"this is not JSON: {error.msg}", path=about, line=error.lineno) from error
+    except UnicodeDecodeError as error:
+        raise InputError("this is not text in UTF-8", path=about, cure="save it as UTF-8") from error
+    n_frames = content.get("n_frames") if isinstance(content, dict) else None
+    if n_frames is None:
+        return None
+    if isinstance(n_frames, bool) or not isinstance(n_frames, int) or n_frames < 1:
+        raise InputError(f"n_frames is {n_frames!r}", path=about, cure="write the number of frames, a whole number")
+    return n_frames
+
+
 def find_recordings(root: str | Path, split: str | None = None) -> list[RecordingFolder]:
     """All recordings below a folder, by split and name; a folder inside a split counts even without labels."""
     root = Path(root)
@@ -69,23 +81,29 @@ def find_recordings(root: str | Path, split: str | None = None) -> list[Recordin
         raise InputError(problem, path=root, cure="give the folder that holds the recordings")
     if split is not None and split not in SPLITS:
         raise InputError(f"unknown split {split!r}", cure=f"choose one of: {', '.join(SPLITS)}")
-    found = sorted(_walk(root, depth=3), key=lambda recording: (recording.split or "", recording.name))
+    found = sorted(_walk(root, root, depth=3), key=lambda recording: (recording.split or "", recording.name))
     if not found:
         cure = "it should hold recordings with PSR_labels.csv, for example test/0008/PSR_labels.csv"
         raise InputError("no recordings found", path=root, cure=cure)
-    if split is not None:
-        found = [recording for recording in found if recording.split == split]
-        if not found:
-            raise InputError(f"no recordings in split {split!r}", path=root)
-    return found
+    if split is None:
+        return found
+    chosen = [recording for recording in found if recording.split == split]
+    if not chosen:
+        there = sorted({recording.split for recording in found if recording.split})
+        cure = f"it has: {', '.join(there)}" if there else "its recordings belong to no split: choose none"
+        raise InputError(f"no recordings in split {split!r}", path=root, cure=cure)
+    return chosen
 
 
-def _walk(folder: Path, depth: int) -> Iterator[RecordingFolder]:
-    split = folder.parent.name if folder.parent.name in SPLITS else None
-    recording = RecordingFolder(folder.resolve().name, split, folder)
-    if recording.has_labels or (folder / "recording.json").is_file() or split is not None:
+def _walk(folder: Path, root: Path, depth: int) -> Iterator[RecordingFolder]:
+    place = folder.resolve()  # so that `.` has a name and a parent, too
+    split = place.parent.name if place.parent.name in SPLITS else None
+    recording = RecordingFolder(place.name, split, folder)
+    # the root is no recording just because it happens to lie in a folder called `test`
+    inside_a_split = split is not None and folder != root
+    if recording.has_labels or (folder / "recording.json").is_file() or inside_a_split:
         yield recording
     elif depth > 0:
         for entry in sorted(folder.iterdir()):
             if entry.is_dir() and not entry.name.startswith("."):
-                yield from _walk(entry, depth - 1)
+                yield from _walk(entry, root, depth - 1)

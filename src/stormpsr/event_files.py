@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stormpsr.datasets import find_recordings
+from stormpsr.datasets import RecordingFolder, find_recordings
 from stormpsr.errors import InputError
-from stormpsr.labels import STEPS_FILE
+from stormpsr.labels import STATES_FILE, STEPS_FILE
 
 __all__ = ["LabelledEvents", "pair_files"]
 
@@ -36,18 +37,37 @@ def pair_files(labels: Path, events: Path, split: str | None = None) -> list[Lab
         raise InputError(
             f"{labels} is a {_kind(labels)} and {events} a {_kind(events)}", cure="give two files or two folders"
         )
-    tables = sorted(events.rglob("*.csv"))
+    recordings = _labelled_recordings(labels, events, split)
+    files = _EventFiles(events, (recording.name for recording in recordings))
     pairs: list[LabelledEvents] = []
-    for recording in find_recordings(labels, split):
+    for recording in recordings:
         path = recording.path / STEPS_FILE
         if not path.is_file():
-            raise InputError(f"recording {recording.name!r} has no {STEPS_FILE}", path=recording.path)
-        found = _files_of(recording.name, tables)
+            cure = f"make one from {STATES_FILE} with 'stormpsr labels convert', or take the recording away"
+            raise InputError(f"recording {recording.name!r} has no {STEPS_FILE}", path=recording.path, cure=cure)
+        found = files.of(recording.name)
         if len(found) > 1:
             listed = ", ".join(str(entry.relative_to(events)) for entry in found[:3])
-            raise InputError(f"several files for recording {recording.name!r}: {listed}", path=events)
+            cure = "keep one of them there"
+            raise InputError(f"several files for recording {recording.name!r}: {listed}", path=events, cure=cure)
         pairs.append(LabelledEvents(recording.name, path, found[0] if found else None))
     return pairs
+
+
+def _labelled_recordings(labels: Path, events: Path, split: str | None) -> list[RecordingFolder]:
+    try:
+        recordings = find_recordings(labels, split)
+    except InputError as error:
+        if any(events.rglob(STEPS_FILE)) and not any(labels.rglob(STEPS_FILE)):
+            cure = f"labels come first, then events: did you swap {labels} and {events}?"
+            raise InputError(error.problem, path=error.path, cure=cure) from None
+        raise
+    names = Counter(recording.name for recording in recordings)
+    for name in (name for name, count in names.items() if count > 1):
+        splits = ", ".join(recording.split or "no split" for recording in recordings if recording.name == name)
+        cure = "choose one with --split, or take one away"
+        raise InputError(f"recording {name!r} is there more than once: {splits}", path=labels, cure=cure)
+    return recordings
 
 
 def _kind(path: Path) -> str:
@@ -59,12 +79,31 @@ def _name_of(path: Path) -> str:
     return path.resolve().parent.name if path.name.startswith("PSR_") else path.stem
 
 
-def _files_of(name: str, tables: Sequence[Path]) -> list[Path]:
-    """The files of a recording, by the most telling of the rules that fits any."""
-    rules: tuple[Callable[[Path], bool], ...] = (
-        lambda path: path.stem == name,
-        lambda path: path.stem.startswith(f"{name}_"),
-        lambda path: path.parent.name == name and path.name == STEPS_FILE,
-        lambda path: path.parent.name == name,
-    )
-    return next((found for rule in rules if (found := [path for path in tables if rule(path)])), [])
+class _EventFiles:
+    """The CSV files below a folder, by the recording whose events they may hold."""
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_prefix: dict[str, list[Path]] = defaultdict(list)
+        self._by_folder: dict[str, list[Path]] = defaultdict(list)
+        known = set(names)
+        for path in sorted(folder.rglob("*.csv")):
+            self._by_stem[path.stem].append(path)
+            self._by_folder[path.parent.name].append(path)
+            # `01_2_events.csv` belongs to recording `01_2` where there is one, not to `01`
+            words = path.stem.split("_")
+            begins = ("_".join(words[:n]) for n in range(len(words), 0, -1))
+            owner = next((begin for begin in begins if begin in known), None)
+            if owner is not None and owner != path.stem:
+                self._by_prefix[owner].append(path)
+
+    def of(self, name: str) -> list[Path]:
+        """The files of a recording, by the most telling of the rules that fits any."""
+        in_folder = self._by_folder.get(name, [])
+        rules = (
+            self._by_stem.get(name, []),
+            self._by_prefix.get(name, []),
+            [path for path in in_folder if path.name == STEPS_FILE],
+            in_folder,
+        )
+        return next((found for found in rules if found), [])

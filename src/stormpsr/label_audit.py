@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from stormpsr.labels import (
     Note,
     StateTimeline,
     parse_frame,
+    parse_whole,
     read_rows,
     read_states,
     read_steps,
@@ -74,10 +75,10 @@ def audit_labels(root: str | Path, procedure: Procedure, *, expected_names: Iter
     findings: list[Finding] = []
     n_files = n_steps = unchecked = 0
     for recording in recordings:
-        files = [file for file in LABEL_FILES if (recording.path / file).is_file()]
-        n_files += len(files)
-        unchecked += recording.n_frames() is None
-        found, n = audit_recording(recording, procedure)
+        n_files += sum((recording.path / file).is_file() for file in LABEL_FILES)
+        n_frames = _length(recording, findings)
+        unchecked += n_frames is None
+        found, n = _audit_files(recording, procedure, n_frames)
         findings.extend(found)
         n_steps += n
     names = [recording.name for recording in recordings]
@@ -91,6 +92,21 @@ def audit_labels(root: str | Path, procedure: Procedure, *, expected_names: Iter
 
 def audit_recording(recording: RecordingFolder, procedure: Procedure) -> tuple[list[Finding], int]:
     """(what was found, number of steps in `PSR_labels.csv`)."""
+    findings: list[Finding] = []
+    n_frames = _length(recording, findings)
+    found, n_steps = _audit_files(recording, procedure, n_frames)
+    return [*findings, *found], n_steps
+
+
+def _length(recording: RecordingFolder, findings: list[Finding]) -> int | None:
+    try:
+        return recording.n_frames()
+    except InputError as error:
+        findings.append(Finding("error", error.path or str(recording.path), error.line, error.problem))
+        return None
+
+
+def _audit_files(recording: RecordingFolder, procedure: Procedure, n_frames: int | None) -> tuple[list[Finding], int]:
     if not recording.has_labels:
         text = f"a recording without label files ({', '.join(LABEL_FILES)})"
         return [Finding("error", str(recording.path), None, text)], 0
@@ -102,7 +118,6 @@ def audit_recording(recording: RecordingFolder, procedure: Procedure) -> tuple[l
     plain = _read_steps(recording.path / STEPS_FILE, procedure, findings)
     full = _read_steps(recording.path / STEPS_WITH_ERRORS_FILE, procedure, findings)
     timeline = _read_timeline(recording.path / STATES_FILE, procedure, findings)
-    n_frames = recording.n_frames()
     for steps in (plain, full):
         if steps is not None:
             findings.extend(_beyond_the_end(steps, n_frames))
@@ -126,7 +141,7 @@ def _read_steps(path: Path, procedure: Procedure, findings: list[Finding]) -> _S
         events = read_steps(path, procedure, on_note=notes.append)
     except InputError as error:
         findings.append(Finding("error", str(path), error.line, error.problem))
-        findings.extend(_further_bad_rows(path, procedure, error.line))
+        findings.extend(_further_bad_rows(path, error.line, lambda row, line: _parse_step(row, procedure, path, line)))
         return None
     findings.extend(Finding("warning", note.path, note.line, note.text) for note in notes)
     lines: dict[tuple[int, int], int] = {}
@@ -137,8 +152,8 @@ def _read_steps(path: Path, procedure: Procedure, findings: list[Finding]) -> _S
     return _Steps(path, events, lines)
 
 
-def _further_bad_rows(path: Path, procedure: Procedure, first: int | None) -> Iterator[Finding]:
-    """After a first bad row, the others: a step id or a frame that cannot be."""
+def _further_bad_rows(path: Path, first: int | None, parse: Callable[[list[str], int], None]) -> Iterator[Finding]:
+    """After a first bad row, the others."""
     if first is None:
         return
     try:
@@ -146,14 +161,24 @@ def _further_bad_rows(path: Path, procedure: Procedure, first: int | None) -> It
             if line <= first:
                 continue
             try:
-                parse_frame(row[0], path, line)
-                procedure.step(int(row[1]))
-            except (ValueError, IndexError):
-                yield Finding("error", str(path), line, "this is not a row of: frame, step id, description")
+                parse(row, line)
             except InputError as error:
                 yield Finding("error", str(path), line, error.problem)
     except InputError:
         return  # the file as a whole cannot be read, which the first finding says
+
+
+def _parse_step(row: list[str], procedure: Procedure, path: Path, line: int) -> None:
+    parse_frame(row[0], path, line)
+    if len(row) < 2:
+        raise InputError("a row with 1 column")
+    procedure.step(parse_whole(row[1], "the step id", path, line))
+
+
+def _parse_state(row: list[str], procedure: Procedure, path: Path, line: int) -> None:
+    parse_frame(row[0], path, line)
+    cells = row[1:] if len(row) <= procedure.n_components + 1 or row[-1] else row[1:-1]
+    procedure.check_bits([parse_whole(cell, f"component {k}", path, line) for k, cell in enumerate(cells)])
 
 
 def _read_timeline(path: Path, procedure: Procedure, findings: list[Finding]) -> StateTimeline | None:
@@ -164,6 +189,7 @@ def _read_timeline(path: Path, procedure: Procedure, findings: list[Finding]) ->
         timeline = read_states(path, procedure, on_note=notes.append)
     except InputError as error:
         findings.append(Finding("error", str(path), error.line, error.problem))
+        findings.extend(_further_bad_rows(path, error.line, lambda row, line: _parse_state(row, procedure, path, line)))
         return None
     findings.extend(Finding("warning", note.path, note.line, note.text) for note in notes)
     return timeline

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, print_json, print_notes, print_table
+from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes, print_table
+
+if TYPE_CHECKING:
+    from stormpsr.events import StateDetection, StepEvent
+    from stormpsr.labels import Note
+    from stormpsr.procedure import Procedure
 
 __all__ = ["decode_command"]
 
@@ -40,26 +46,15 @@ def decode_command(
 
     Example: stormpsr decode detections/ --procedure industreal --method expected --out predictions/
     """
-    from stormpsr.detections import read_detection_table
-    from stormpsr.errors import InputError
-    from stormpsr.events import StateDetection, StepEvent
-    from stormpsr.labels import Note, write_steps
+    from stormpsr.labels import write_steps
     from stormpsr.procedure import Procedure
     from stormpsr.recognition.decoders import decode
 
     loaded = Procedure.load(procedure)
-    if not detections.exists():
-        raise InputError("there is no such file or folder", path=detections)
-    files = sorted(detections.rglob("*.csv")) if detections.is_dir() else [detections]
-    if not files:
-        raise InputError("there is no CSV file in it", path=detections)
     notes: list[Note] = []
-    tables: dict[str, list[StateDetection]] = {}
-    for file in files:
-        for name, rows in read_detection_table(file, loaded, on_note=notes.append).items():
-            if name in tables:
-                raise InputError(f"recording {name!r} is in another file already", path=file)
-            tables[name] = rows
+    files = _detection_files(detections)
+    tables = _read(files, loaded, notes)
+    targets = {} if out is None else _targets(out, tables, files)
     events: dict[str, list[StepEvent]] = {}
     for name, rows in tables.items():
         named = loaded.variant_of_recording(name)
@@ -68,24 +63,73 @@ def decode_command(
             rows, loaded, chosen, method, threshold=threshold, decay=decay, min_confidence=min_confidence
         )
     print_notes(notes)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, found in events.items():
-            write_steps(out / f"{name}.csv", found, loaded, with_confidence=True)
+    for name, target in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_steps(target, events[name], loaded, with_confidence=True)
     if as_json:
-        rows_json = {
-            name: [{"frame": e.frame, "step_id": e.step_id, "confidence": e.confidence} for e in found]
-            for name, found in events.items()
-        }
-        print_json({"method": method, "events": rows_json})
+        _print_json(events, method, targets)
         return
     for name, found in events.items():
         rows_text = [
             [str(e.frame), f"{e.frame / loaded.fps:.1f}", str(e.step_id), loaded.step(e.step_id).description]
             for e in found
         ]
-        print_table(
-            f"{name}: {len(found)} steps ({method})", ["frame", "seconds", "id", "step"], rows_text, right=(0, 1, 2)
-        )
-    if out is not None:
-        typer.echo(f"written: {len(events)} files in {out}")
+        title = f"{name}: {counted(len(found), 'step')} ({method})"
+        if rows_text:
+            print_table(title, ["frame", "seconds", "id", "step"], rows_text, right=(0, 1, 2))
+        else:
+            typer.echo(f"{title} from {counted(len(tables[name]), 'detection')}")
+    if targets:
+        typer.echo(f"written: {counted(len(targets), 'file')} in {out}")
+
+
+def _detection_files(detections: Path) -> list[Path]:
+    from stormpsr.errors import InputError
+
+    if not detections.exists():
+        raise InputError("there is no such file or folder", path=detections)
+    files = sorted(detections.rglob("*.csv")) if detections.is_dir() else [detections]
+    if not files:
+        raise InputError("there is no CSV file in it", path=detections, cure="give the folder that holds detections")
+    return files
+
+
+def _read(files: list[Path], procedure: Procedure, notes: list[Note]) -> dict[str, list[StateDetection]]:
+    """Detections by recording. A file without rows is a recording, called like the file, in which nothing was seen."""
+    from stormpsr.detections import read_detection_table
+    from stormpsr.errors import InputError
+
+    tables: dict[str, list[StateDetection]] = {}
+    origin: dict[str, Path] = {}
+    for file in files:
+        for name, rows in (read_detection_table(file, procedure, on_note=notes.append) or {file.stem: []}).items():
+            if name in tables:
+                cure = "keep one of them"
+                raise InputError(f"recording {name!r} is in {origin[name]}, too", path=file, cure=cure)
+            tables[name], origin[name] = rows, file
+    return tables
+
+
+def _targets(out: Path, names: Iterable[str], files: Iterable[Path]) -> dict[str, Path]:
+    """Where each recording's events go; never over the detections they are made from."""
+    from stormpsr.errors import InputError
+
+    if out.is_file():
+        raise InputError("this is a file", path=out, cure="give --out a folder, it gets a file per recording")
+    sources = {file.resolve() for file in files}
+    targets: dict[str, Path] = {}
+    for name in names:
+        if name in (".", "..") or any(character in name for character in "/\\:"):
+            raise InputError(f"recording {name!r} cannot be the name of a file", cure="rename it, or leave out --out")
+        targets[name] = out / f"{name}.csv"
+        if targets[name].resolve() in sources:
+            raise InputError("this would overwrite the detections", path=targets[name], cure="choose another --out")
+    return targets
+
+
+def _print_json(events: dict[str, list[StepEvent]], method: str, targets: dict[str, Path]) -> None:
+    rows = {
+        name: [{"frame": e.frame, "step_id": e.step_id, "confidence": e.confidence} for e in found]
+        for name, found in events.items()
+    }
+    print_json({"method": method, "events": rows, "written": [str(target) for target in targets.values()]})

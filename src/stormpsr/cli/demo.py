@@ -33,7 +33,10 @@ def demo_command(
     """Decode detections into steps with the three published baselines, score them, and draw what happened.
 
     With --data, the detections are the annotated boxes of MECCANO's test recordings: real people, a perfect detector.
+
     Without, they are those of a small invented example.
+
+    Example: stormpsr demo --out demo
     """
     import json
 
@@ -88,11 +91,16 @@ def _recordings(procedure: Procedure, data: Path | None) -> list[DetectedRecordi
     """Labels and detections: MECCANO's annotated boxes, or the shipped example."""
     from stormpsr.datasets import find_recordings
     from stormpsr.detections import read_detections
+    from stormpsr.errors import InputError
     from stormpsr.evaluation.baselines import DetectedRecording
     from stormpsr.evaluation.oracle import read_oracle_recording
     from stormpsr.labels import STATES_FILE, STEPS_FILE, read_states, read_steps
 
     if data is not None:
+        for name in ("meccano_psr", "meccano_asd"):
+            if not (data / name).is_dir():
+                cure = "--data is the folder that holds meccano_psr/ and meccano_asd/"
+                raise InputError(f"there is no folder {name} in it", path=data, cure=cure)
         folders = find_recordings(data / "meccano_psr", "test")
         found = [read_oracle_recording(folder, data / "meccano_asd", procedure) for folder in folders]
         return [recording for recording in found if recording is not None]

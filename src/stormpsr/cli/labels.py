@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, print_json, print_notes
+from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes
+
+# what a raw file is converted to, and whether with the incorrect installs
+_CONVERTED = (("PSR_labels.csv", False), ("PSR_labels_with_errors.csv", True))
 
 app = typer.Typer(help="Audit and convert label files.", no_args_is_help=True)
 
@@ -30,8 +34,11 @@ def check(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Audit a folder of labels: order, unknown ids, impossible steps, duplicates, frames beyond the end, missing
-    recordings, and files of one recording that contradict each other.
+    """Audit a folder of labels and name what is wrong by file and line.
+
+    Looks for: rows out of order, unknown step ids, impossible steps, duplicates, frames beyond the end,
+
+    missing recordings, and files of one recording that contradict each other.
 
     Exit code 1 if there are errors; warnings alone do not count.
 
@@ -51,27 +58,38 @@ def check(
             typer.echo(str(finding))
         n_warnings = len(audit.findings) - audit.n_errors
         typer.echo(
-            f"{audit.n_recordings} recordings, {audit.n_files} files, {audit.n_steps} steps: "
-            f"{audit.n_errors} errors, {n_warnings} warnings"
+            f"{counted(audit.n_recordings, 'recording')}, {counted(audit.n_files, 'file')}, "
+            f"{counted(audit.n_steps, 'step')}: "
+            f"{counted(audit.n_errors, 'error')}, {counted(n_warnings, 'warning')}"
         )
         if audit.unchecked_ends:
             typer.echo(
-                f"frames beyond the end were not checked for {audit.unchecked_ends} recordings: "
-                "they have no images and no recording.json"
+                f"frames beyond the end were not checked for {counted(audit.unchecked_ends, 'recording')} "
+                "without images and recording.json"
             )
     if audit.n_errors:
         raise typer.Exit(1)
 
 
 def _names_in(source: Path) -> list[str]:
+    from stormpsr.datasets import find_recordings
     from stormpsr.errors import InputError
 
-    if source.is_dir():
-        boxes = [entry.name.removesuffix("_GT.csv") for entry in source.rglob("*_GT.csv")]
-        return boxes or [entry.name for entry in source.iterdir() if entry.is_dir()]
-    if not source.is_file():
+    if not source.exists():
         raise InputError("there is no such file or folder", path=source, cure="name the recordings, one per line")
-    return [line.strip() for line in source.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if source.is_file():
+        try:
+            lines = source.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            cure = "name the recordings, one per line"
+            raise InputError("this is not text in UTF-8", path=source, cure=cure) from error
+        names = [line.strip() for line in lines if line.strip()]
+    else:
+        names = [entry.name.removesuffix("_GT.csv") for entry in source.rglob("*_GT.csv")]
+        names = names or [recording.name for recording in find_recordings(source)]
+    if not names:
+        raise InputError("it names no recordings", path=source, cure="name the recordings, one per line")
+    return names
 
 
 @app.command("convert")
@@ -81,7 +99,9 @@ def convert(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder to write to; default: beside each raw file.")
     ] = None,
-    digits: Annotated[int, typer.Option(min=1, help="Digits of a frame's name: 6 in IndustReal, 5 in MECCANO.")] = 6,
+    digits: Annotated[
+        int | None, typer.Option(min=1, max=20, help="Digits of a frame's name; default: as in the raw file.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -89,46 +109,62 @@ def convert(
 
     Example: stormpsr labels convert recordings/ --procedure industreal
     """
-    from stormpsr.datasets import find_recordings
-    from stormpsr.errors import InputError
-    from stormpsr.labels import (
-        STATES_FILE,
-        STEPS_FILE,
-        STEPS_WITH_ERRORS_FILE,
-        Note,
-        read_states,
-        steps_from_states,
-        write_steps,
-    )
+    from stormpsr.labels import STATES_FILE, Note, read_states, steps_from_states, write_steps
     from stormpsr.procedure import Procedure
 
     loaded = Procedure.load(procedure)
-    if raw.is_dir():
-        folders = [recording.path for recording in find_recordings(raw)]
-        sources = [(folder / STATES_FILE, folder.relative_to(raw)) for folder in folders]
-        sources = [(path, place) for path, place in sources if path.is_file()]
-        if not sources:
-            raise InputError(f"there is no {STATES_FILE} in it", path=raw)
-    else:
-        sources = [(raw, Path())]
+    sources, without = _raw_files(raw)
     notes: list[Note] = []
     # everything is read before anything is written, so that a bad file loses nothing
     timelines = [read_states(path, loaded, on_note=notes.append) for path, _ in sources]
     targets = [path.parent if out is None else out / place for path, place in sources]
-    for target in targets:
-        for name in (STEPS_FILE, STEPS_WITH_ERRORS_FILE):
-            if (target / name).exists() and not force:
-                raise InputError("the file is there already", path=target / name, cure="choose --out, or add --force")
-    written = []
-    for target, timeline in zip(targets, timelines, strict=True):
+    _refuse_to_overwrite(targets, force)
+    written: list[tuple[str, int]] = []
+    for (source, _), target, timeline in zip(sources, targets, timelines, strict=True):
         target.mkdir(parents=True, exist_ok=True)
-        for name, with_errors in ((STEPS_FILE, False), (STEPS_WITH_ERRORS_FILE, True)):
+        for name, with_errors in _CONVERTED:
             steps = steps_from_states(timeline, loaded, with_errors=with_errors)
-            write_steps(target / name, steps, loaded, digits=digits)
-            written.append({"path": str(target / name), "steps": len(steps)})
+            write_steps(target / name, steps, loaded, digits=digits or _digits_in(source))
+            written.append((str(target / name), len(steps)))
     print_notes(notes)
     if as_json:
-        print_json({"written": written})
-    else:
-        for entry in written:
-            typer.echo(f"{entry['path']}: {entry['steps']} steps")
+        files = [{"path": path, "steps": n_steps} for path, n_steps in written]
+        print_json({"written": files, "without_raw_file": without})
+        return
+    for path, n_steps in written:
+        typer.echo(f"{path}: {counted(n_steps, 'step')}")
+    if without:
+        typer.echo(f"left out, no {STATES_FILE}: {', '.join(without)}")
+
+
+def _raw_files(raw: Path) -> tuple[list[tuple[Path, Path]], list[str]]:
+    """(raw files with their place below the folder, recordings that have none)."""
+    from stormpsr.datasets import find_recordings
+    from stormpsr.errors import InputError
+    from stormpsr.labels import STATES_FILE
+
+    if not raw.is_dir():
+        return [(raw, Path())], []
+    folders = [recording.path for recording in find_recordings(raw)]
+    with_states = [folder for folder in folders if (folder / STATES_FILE).is_file()]
+    if not with_states:
+        raise InputError(f"there is no {STATES_FILE} in it", path=raw, cure="states are what steps are made from")
+    sources = [(folder / STATES_FILE, folder.relative_to(raw)) for folder in with_states]
+    return sources, [str(folder) for folder in folders if folder not in with_states]
+
+
+def _refuse_to_overwrite(targets: list[Path], force: bool) -> None:
+    from stormpsr.errors import InputError
+
+    for target in targets:
+        for name, _ in _CONVERTED:
+            if (target / name).exists() and not force:
+                raise InputError("the file is there already", path=target / name, cure="choose --out, or add --force")
+
+
+def _digits_in(path: Path) -> int:
+    """How many digits the frames of a label file have, by its first row."""
+    from stormpsr.labels import read_rows
+
+    _, row = next(iter(read_rows(path)))
+    return len(re.findall(r"\d+", row[0])[-1])

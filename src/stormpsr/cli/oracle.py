@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["oracle_command"]
 
+_PROTOCOLS = ("paper", "industreal", "storm")
+
 
 def oracle_command(
     psr: Annotated[Path, typer.Option(help="Folder of recordings with PSR_labels.csv and PSR_labels_raw.csv.")],
@@ -25,9 +27,10 @@ def oracle_command(
     boxes: Annotated[
         Path | None, typer.Option(help="Folder of NAME_GT.csv; default: OD_labels.json inside each recording.")
     ] = None,
-    split: Annotated[Literal["train", "val", "test"], typer.Option(help="Which recordings.")] = "test",
+    split: Annotated[Literal["train", "val", "test", "all"], typer.Option(help="Which recordings.")] = "test",
     threshold: Annotated[
-        list[float] | None, typer.Option(help="Threshold of B2 and B3; may be given several times.")
+        list[float] | None,
+        typer.Option(min=0, help="Threshold of B2 and B3; may be given several times. Default: 1, 4 and 8."),
     ] = None,
     confidence: Annotated[float, typer.Option(min=0, max=1, help="Confidence of each box.")] = 0.9,
     decay: Annotated[float, typer.Option(min=0, max=1, help="Factor per frame without support.")] = 0.75,
@@ -38,17 +41,22 @@ def oracle_command(
 ) -> None:
     """Run the decoders on annotated boxes as if a perfect detector had seen them.
 
-    A box is drawn where a person could read the state of the whole object, and its class is the labelled state of its
-    frame: no method that waits for such views can do better.
+    A box is drawn where a person could read the state of the whole object; its class is its frame's labelled state.
+
+    No method that waits for such views can do better.
 
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """
+    from stormpsr.errors import InputError
     from stormpsr.procedure import Procedure
 
+    misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
+    if misspelt:
+        raise InputError(f"unknown protocol {misspelt[0]!r}", cure=f"choose from: {', '.join(_PROTOCOLS)}")
     loaded = Procedure.load(procedure)
     notes: list[Note] = []
     recordings, without_boxes = _read(psr, boxes, split, loaded, confidence, notes)
-    rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or ["paper", "industreal", "storm"], decay)
+    rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or list(_PROTOCOLS), decay)
     bound = _bound(recordings, loaded)
     print_notes(notes)
     if as_json:
@@ -67,7 +75,8 @@ def oracle_command(
         ]
         for row in rows
     ]
-    title = f"A perfect detector on {len(recordings)} recordings of {loaded.name!r}, split {split!r}"
+    which = "all splits" if split == "all" else f"split {split!r}"
+    title = f"A perfect detector on {len(recordings)} recordings of {loaded.name!r}, {which}"
     columns = ["decoder", "threshold", "protocol", "POS", "F1", "tau (s)", "tau (frames)"]
     print_table(title, columns, table, right=(1, 3, 4, 5, 6))
     boxed = sum(recording.n_boxes for recording in recordings)
@@ -90,7 +99,7 @@ def _read(
 
     recordings: list[OracleRecording] = []
     without_boxes: list[str] = []
-    for folder in find_recordings(psr, split):
+    for folder in find_recordings(psr, None if split == "all" else split):
         found = read_oracle_recording(folder, boxes, procedure, confidence=confidence, on_note=notes.append)
         if found is None:
             without_boxes.append(folder.name)
@@ -98,24 +107,22 @@ def _read(
             recordings.append(found)
     if not recordings:
         cure = "give --boxes, the folder with NAME_GT.csv" if boxes is None else "its files are called NAME_GT.csv"
-        raise InputError(f"no boxes for any recording of split {split!r}", path=boxes or psr, cure=cure)
+        raise InputError(f"no boxes for any recording (split: {split})", path=boxes or psr, cure=cure)
     return recordings, without_boxes
 
 
 def _rows(
     recordings: list[OracleRecording], procedure: Procedure, thresholds: list[float], protocols: list[Any], decay: float
 ) -> list[dict[str, Any]]:
-    from stormpsr.evaluation.baselines import score_baseline
+    from stormpsr.evaluation.baselines import decode_recordings, score_decoded
 
     runs: list[tuple[str, Any, float | None]] = [("B1", "naive", None)]
     runs += [(name, method, t) for name, method in (("B2", "confidence"), ("B3", "expected")) for t in thresholds]
     rows: list[dict[str, Any]] = []
     for name, method, threshold in runs:
+        events = decode_recordings(recordings, procedure, method, threshold=threshold or 0.0, decay=decay)
         for protocol in protocols:
-            summary = score_baseline(
-                recordings, procedure, method, threshold=threshold or 0.0, decay=decay, protocol=protocol
-            )
-            group = summary.all
+            group = score_decoded(recordings, events, procedure, protocol=protocol).all
             delay = None if group.delay_seconds is None else group.delay_seconds * procedure.fps
             figures = {"pos": group.pos, "f1": group.f1, "delay_seconds": group.delay_seconds, "delay_frames": delay}
             rows.append({"decoder": f"{name} ({method})", "threshold": threshold, "protocol": protocol, **figures})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from stormpsr.labels import Note
 
-__all__ = ["JsonFlag", "console", "number", "print_json", "print_notes", "print_table", "write_text"]
+__all__ = ["JsonFlag", "console", "counted", "number", "print_json", "print_notes", "print_table", "write_text"]
 
 _WIDTH_OF_FILES = 140
 
@@ -44,12 +44,15 @@ def print_table(
     from rich.text import Text
 
     to_the_right = set(right)
-    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i in to_the_right else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
+    screen = console()
+    if title:
+        screen.print(Text(title, style="bold"))
+    screen.print(table)
 
 
 def print_notes(notes: Sequence[Note], most: int = 10) -> None:
@@ -58,6 +61,11 @@ def print_notes(notes: Sequence[Note], most: int = 10) -> None:
         typer.echo(f"note: {note}", err=True)
     if len(notes) > most:
         typer.echo(f"note: and {len(notes) - most} more ('stormpsr labels check' lists all)", err=True)
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 error`, `2 errors`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 import traceback
 from typing import Annotated, cast
@@ -50,22 +52,29 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     as_json = "--json" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a dash that the terminal cannot show must not stop the work
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name="stormpsr", standalone_mode=False)
+        sys.stdout.flush()
     except _ClickException as error:
         context = getattr(error, "ctx", None)
         if type(error).__name__ == "NoArgsIsHelpError":
             return 0  # the help text was the answer, and it is printed already
         where = context.command_path if context else "stormpsr"
         message: str = error.format_message()  # type: ignore[attr-defined]  # typer does not export the class
-        return _fail(error, f"{message.rstrip('.')}; see '{where} --help'", debug, as_json)
+        message = message.replace("Value error, ", "").rstrip(".")
+        link = "" if message.endswith("?") else ";"
+        return _fail(error, f"{message}{link} see '{where} --help'", debug, as_json)
     except StormPSRError as error:
         return _fail(error, str(error), debug, as_json)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("stopped", err=True)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away: nothing to say, and nobody to say it to
+        # the reader of our output went away: nothing to say, nobody to say it to, and nothing left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, console, number, print_json, print_notes, print_table, write_text
+from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table, write_text
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
@@ -62,14 +62,11 @@ def score_command(
     from stormpsr.labels import Note
     from stormpsr.procedure import Procedure
 
-    if out is not None and out.suffix not in (".json", ".csv"):
-        raise InputError(
-            f"cannot write {out.suffix or 'a file without ending'!r}", path=out, cure="end it in .json or .csv"
-        )
-    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-        raise InputError(
-            f"cannot draw {plot.suffix or 'a file without ending'!r}", path=plot, cure="use .png, .svg or .pdf"
-        )
+    _check_ending(out, (".json", ".csv"))
+    _check_ending(plot, (".png", ".svg", ".pdf"))
+    for path in (out, plot):
+        if path is not None and path.exists() and path.resolve() in (labels.resolve(), events.resolve()):
+            raise InputError("this would overwrite what is to be scored", path=path, cure="choose another name")
     loaded = Procedure.load(procedure)
     notes: list[Note] = []
     summary = score_files(
@@ -88,8 +85,8 @@ def score_command(
     if out is not None:
         import json
 
-        text = summary_csv(summary) if out.suffix == ".csv" else json.dumps(summary_json(summary), indent=2) + "\n"
-        write_text(out, text)
+        as_csv = out.suffix.lower() == ".csv"
+        write_text(out, summary_csv(summary) if as_csv else json.dumps(summary_json(summary), indent=2) + "\n")
     if plot is not None:
         from stormpsr.evaluation.plots import plot_summary
 
@@ -103,6 +100,17 @@ def score_command(
     for path in (out, plot):
         if path is not None:
             typer.echo(f"written: {path}")
+
+
+def _check_ending(path: Path | None, endings: tuple[str, ...]) -> None:
+    """Before any work is done, so that no result is lost to a typing error."""
+    from stormpsr.errors import InputError
+
+    if path is not None and path.suffix.lower() not in endings:
+        ending = f"files that end in {path.suffix!r}" if path.suffix else "a file whose name has no ending"
+        raise InputError(f"cannot write {ending}", path=path, cure=f"use one of: {', '.join(endings)}")
+    if path is not None and path.is_dir():
+        raise InputError("this is a folder", path=path, cure="give the name of a file")
 
 
 def print_summary(summary: Summary, *, per_step: bool = False) -> None:
@@ -124,13 +132,7 @@ def print_summary(summary: Summary, *, per_step: bool = False) -> None:
             for result in summary.recordings
         ]
         print_table("Recordings", columns, rows, right=range(1, 7))
-    groups = [("all", summary.all), ("without errors", summary.without_errors), ("with errors", summary.with_errors)]
-    title = f"Mean over recordings, protocol {summary.protocol!r} (95 % interval)"
-    columns = ["recordings", "n", "POS", "F1", "tau (s)", "TP", "FP", "FN", "pooled F1", "pooled tau"]
-    print_table(title, columns, [_row(name, group) for name, group in groups if group], right=range(1, 10))
-    if summary.all.n_without_match:
-        n = summary.all.n_without_match
-        console().print(f"tau leaves out {n} recording{'s' if n > 1 else ''} in which nothing was recognised")
+    _print_groups(summary)
     if per_step:
         rows = [
             [
@@ -144,25 +146,34 @@ def print_summary(summary: Summary, *, per_step: bool = False) -> None:
             ]
             for step in summary.steps
         ]
-        columns = ["id", "step", "labels", "recognised", "missed", "false", "tau (s)"]
-        print_table("Steps (matched as in the paper)", columns, rows, right=(0, 2, 3, 4, 5, 6))
+        columns = ["id", "step", "labels", "found", "missed", "false", "tau"]
+        print_table("Steps (matched as in the paper, tau in seconds)", columns, rows, right=(0, 2, 3, 4, 5, 6))
 
 
-def _row(name: str, group: GroupSummary) -> list[str]:
-    def figure(value: float | None, interval: Interval | None, digits: int) -> str:
-        if interval is None or group.n_recordings < 2:
-            return number(value, digits)
-        return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"
-
-    return [
-        name,
-        str(group.n_recordings),
-        figure(group.pos, group.pos_interval, 3),
-        figure(group.f1, group.f1_interval, 3),
-        figure(group.delay_seconds, group.delay_interval, 1),
-        str(group.true_positives),
-        str(group.false_positives),
-        str(group.false_negatives),
-        number(group.pooled_f1),
-        number(group.pooled_delay_seconds, 1),
+def _print_groups(summary: Summary) -> None:
+    """The means: a column per group of recordings, so that the table fits into 80 columns."""
+    named = {"all": summary.all, "without errors": summary.without_errors, "with errors": summary.with_errors}
+    groups = {name: group for name, group in named.items() if group is not None}
+    if len(summary.recordings) == 1:
+        groups = {summary.recordings[0].name: summary.all}  # another column would say the same
+    rows = [
+        ["POS", *(_figure(g, g.pos, g.pos_interval, 3) for g in groups.values())],
+        ["F1", *(_figure(g, g.f1, g.f1_interval, 3) for g in groups.values())],
+        ["tau (s)", *(_figure(g, g.delay_seconds, g.delay_interval, 1) for g in groups.values())],
+        ["pooled F1", *(number(g.pooled_f1) for g in groups.values())],
+        ["pooled tau", *(number(g.pooled_delay_seconds, 1) for g in groups.values())],
+        ["TP FP FN", *(f"{g.true_positives} {g.false_positives} {g.false_negatives}" for g in groups.values())],
     ]
+    n = summary.all.n_recordings
+    title = f"Protocol {summary.protocol!r}, " + ("mean over recordings (95 % interval)" if n > 1 else "one recording")
+    columns = ["", *(f"{name} ({group.n_recordings})" if n > 1 else name for name, group in groups.items())]
+    print_table(title, columns, rows, right=range(1, len(columns)))
+    if summary.all.n_without_match:
+        left_out = counted(summary.all.n_without_match, "recording")
+        typer.echo(f"tau leaves out {left_out} in which nothing was recognised")
+
+
+def _figure(group: GroupSummary, value: float | None, interval: Interval | None, digits: int) -> str:
+    if interval is None or group.n_recordings < 2:
+        return number(value, digits)
+    return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"

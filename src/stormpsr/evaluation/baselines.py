@@ -12,7 +12,7 @@ from stormpsr.labels import StateTimeline
 from stormpsr.procedure import Procedure
 from stormpsr.recognition.decoders import DecoderMethod, decode
 
-__all__ = ["DetectedRecording", "score_baseline"]
+__all__ = ["DetectedRecording", "decode_recordings", "score_baseline", "score_decoded"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,24 @@ def score_baseline(
     protocol: Protocol = "paper",
 ) -> Summary:
     """Decode every recording and summarise the scores."""
-    results: list[RecordingResult] = []
-    for recording in recordings:
-        events = decode(
+    events = decode_recordings(
+        recordings, procedure, method, threshold=threshold, decay=decay, min_confidence=min_confidence
+    )
+    return score_decoded(recordings, events, procedure, protocol=protocol)
+
+
+def decode_recordings(
+    recordings: Sequence[DetectedRecording],
+    procedure: Procedure,
+    method: DecoderMethod,
+    *,
+    threshold: float = 8.0,
+    decay: float = 0.75,
+    min_confidence: float = 0.5,
+) -> list[list[StepEvent]]:
+    """The events of every recording. Apart from the scoring, so that several protocols can share a decoding."""
+    return [
+        decode(
             recording.detections,
             procedure,
             recording.variant,
@@ -48,16 +63,29 @@ def score_baseline(
             decay=decay,
             min_confidence=min_confidence,
         )
-        results.append(
-            RecordingResult(
-                name=recording.name,
-                labels=recording.labels,
-                events=tuple(events),
-                scores=score(recording.labels, events, procedure=procedure, protocol=protocol),
-                fps=procedure.fps,
-                has_errors=contains_errors(
-                    recording.labels, procedure, variant=recording.variant, timeline=recording.timeline
-                ),
-            )
+        for recording in recordings
+    ]
+
+
+def score_decoded(
+    recordings: Sequence[DetectedRecording],
+    events: Sequence[Sequence[StepEvent]],
+    procedure: Procedure,
+    *,
+    protocol: Protocol = "paper",
+) -> Summary:
+    """Summarise the scores of events that `decode_recordings` returned."""
+    results = [
+        RecordingResult(
+            name=recording.name,
+            labels=recording.labels,
+            events=tuple(decoded),
+            scores=score(recording.labels, decoded, procedure=procedure, protocol=protocol),
+            fps=procedure.fps,
+            has_errors=contains_errors(
+                recording.labels, procedure, variant=recording.variant, timeline=recording.timeline
+            ),
         )
+        for recording, decoded in zip(recordings, events, strict=True)
+    ]
     return summarise(results, procedure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,10 @@ def read_oracle_recording(
     boxes = _boxes_of(recording, boxes_folder, procedure, on_note)
     if boxes is None:
         return None
+    for file in (STEPS_FILE, STATES_FILE):
+        if not (recording.path / file).is_file():
+            cure = "it has to have both: steps to score against, and states that say what a box shows"
+            raise InputError(f"recording {recording.name!r} has no {file}", path=recording.path, cure=cure)
     labels = read_steps(recording.path / STEPS_FILE, procedure, on_note=on_note)
     timeline = read_states(recording.path / STATES_FILE, procedure, on_note=on_note)
     classes = [state_class_of(box, timeline, procedure) for box in boxes]
@@ -65,8 +70,13 @@ def _boxes_of(
         return read_coco_boxes(path, procedure) if path.is_file() else None
     if not boxes_folder.is_dir():
         raise InputError("there is no such folder", path=boxes_folder, cure="give the folder that holds *_GT.csv")
-    found = sorted(boxes_folder.rglob(f"{recording.name}_GT.csv"))
-    return read_centre_boxes(found[0], on_note=on_note) if found else None
+    found = [path for path in sorted(boxes_folder.rglob("*_GT.csv")) if path.name == f"{recording.name}_GT.csv"]
+    in_split = [path for path in found if path.parent.name == recording.split]
+    chosen = in_split or found
+    if len(chosen) > 1:
+        listed = ", ".join(str(path.relative_to(boxes_folder)) for path in chosen)
+        raise InputError(f"several files for recording {recording.name!r}: {listed}", path=boxes_folder)
+    return read_centre_boxes(chosen[0], on_note=on_note) if chosen else None
 
 
 def wait_for_clear_view(labels: Sequence[StepEvent], view_frames: Sequence[int]) -> list[int | None]:
@@ -75,4 +85,8 @@ def wait_for_clear_view(labels: Sequence[StepEvent], view_frames: Sequence[int])
     No detector that needs to see the whole object can be faster than this.
     """
     views = sorted(view_frames)
-    return [next((frame - label.frame for frame in views if frame >= label.frame), None) for label in labels]
+    waits: list[int | None] = []
+    for label in labels:
+        following = bisect_left(views, label.frame)
+        waits.append(views[following] - label.frame if following < len(views) else None)
+    return waits

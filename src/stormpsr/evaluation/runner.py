@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from stormpsr.detections import HEADER as DETECTION_COLUMNS
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import (
@@ -19,7 +20,8 @@ from stormpsr.evaluation.summary import (
     summarise,
 )
 from stormpsr.event_files import LabelledEvents, pair_files
-from stormpsr.labels import STATES_FILE, STEPS_WITH_ERRORS_FILE, OnNote, read_states, read_steps
+from stormpsr.events import StepEvent
+from stormpsr.labels import STATES_FILE, STEPS_WITH_ERRORS_FILE, OnNote, read_rows, read_states, read_steps
 from stormpsr.procedure import Procedure
 
 __all__ = ["CURVE_SECONDS", "score_files", "summary_csv", "summary_json"]
@@ -43,17 +45,27 @@ def score_files(
     on_note: OnNote | None = None,
 ) -> Summary:
     """Score two files, or two folders. `missing` says what to do with a recording that has no file of events."""
+    _check_settings(protocol, fps, window)
+    if variant is not None:
+        procedure.variant(variant)  # refuses an unknown one before any file is read
     results: list[RecordingResult] = []
     for pair in pair_files(labels, events, split):
         if pair.events is None and missing == "skip":
             continue
         if pair.events is None and missing == "error":
             cure = "write an empty file if nothing was recognised, or choose --missing empty or --missing skip"
-            raise InputError(f"no events for recording {pair.name!r}", path=events, cure=cure)
+            raise InputError(f"no file of events for recording {pair.name!r}", path=events, cure=cure)
         results.append(_score_pair(pair, procedure, protocol, fps, window, variant, on_note))
     if not results:
-        raise InputError("not one recording has a file of events", path=events)
+        cure = "a recording's events are in NAME.csv, NAME_*.csv or a folder NAME"
+        raise InputError("not one recording has a file of events", path=events, cure=cure)
     return summarise(results, procedure)
+
+
+def _check_settings(protocol: Protocol, fps: float | None, window: int | None) -> None:
+    """Refuse settings that no recording could be scored with, before any file is read."""
+    nothing = [StepEvent(0, 0)]
+    score(nothing, nothing, fps=1.0 if fps is None else fps, protocol=protocol, window=window)
 
 
 def _score_pair(
@@ -66,7 +78,7 @@ def _score_pair(
     on_note: OnNote | None,
 ) -> RecordingResult:
     truth = read_steps(pair.labels, procedure, on_note=on_note)
-    predicted = [] if pair.events is None else read_steps(pair.events, procedure, on_note=on_note)
+    predicted = [] if pair.events is None else _read_events(pair.events, procedure, on_note)
     try:
         scores = score(truth, predicted, procedure=procedure, fps=fps, protocol=protocol, window=window)
     except InputError as error:
@@ -79,6 +91,17 @@ def _score_pair(
         fps=fps or procedure.fps,
         has_errors=_has_errors(pair, procedure, variant),
     )
+
+
+def _read_events(path: Path, procedure: Procedure, on_note: OnNote | None) -> list[StepEvent]:
+    try:
+        return read_steps(path, procedure, on_note=on_note)
+    except InputError as error:
+        first = next(iter(read_rows(path)), (0, []))[1]
+        if len(first) == len(DETECTION_COLUMNS):
+            cure = "make events of them first, with 'stormpsr decode'"
+            raise InputError("this looks like detections, not step events", path=path, cure=cure) from error
+        raise
 
 
 def _has_errors(pair: LabelledEvents, procedure: Procedure, variant: str | None) -> bool | None:

@@ -113,6 +113,12 @@ def summarise(
         raise InputError("there is no recording to summarise")
     if not 0 < level < 1:
         raise InputError(f"the confidence level is {level}, but it must lie between 0 and 1")
+    if n_bootstrap < 1:
+        raise InputError(f"{n_bootstrap} bootstrap samples, but there must be at least 1")
+    protocols = sorted({result.scores.protocol for result in results})
+    if len(protocols) > 1:
+        cure = "score all recordings with the same one"
+        raise InputError(f"scores of different protocols cannot be put together: {', '.join(protocols)}", cure=cure)
 
     def group(wanted: Callable[[RecordingResult], bool]) -> GroupSummary | None:
         chosen = [result for result in results if wanted(result)]
