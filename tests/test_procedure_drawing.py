@@ -63,6 +63,20 @@ def test_removals_lead_down_and_are_not_undone_at_once() -> None:
     assert arrows(thing, state_graph(thing)) == ["11>10 -b", "10>00 -a"]
 
 
+def test_what_is_taken_off_to_be_put_back_has_a_way_back_to_the_end() -> None:
+    thing = build(["11", "10", "00"], "11", [0, 2, 3, 5])
+    graph = state_graph(thing)
+    assert arrows(thing, graph) == ["11>10 -b", "10>11 +b", "10>00 -a", "00>10 +a"]
+    assert [change.returns for change in graph.changes] == [False, True, False, True]
+    assert graph.layers == (0, 1, 2)
+    assert text_drawing(thing, graph).endswith("  ends at 1\n")
+
+
+def test_where_the_end_is_no_state_the_last_states_are_the_ends() -> None:
+    thing = build(["10", "01"], "00", [0, 3])
+    assert text_drawing(thing, state_graph(thing)).endswith("  ends at 1 or 2\n")
+
+
 def test_parts_that_are_exchanged_between_two_states_are_joined_by_one_arrow() -> None:
     thing = build(["10", "01"], "10", [2, 3])
     assert arrows(thing, state_graph(thing)) == ["10>01 -a +b"]
@@ -129,6 +143,22 @@ def test_every_state_that_expected_steps_can_make_is_reached_and_nothing_else(st
             assert step_id in expected
             state = thing.apply(state, step_id)
         assert state == graph.nodes[change.after].bits
+
+
+@given(bit_strings, st.text("01", min_size=4, max_size=4))
+def test_where_everything_may_be_undone_all_states_lead_to_the_end(states: list[str], initial: str) -> None:
+    thing = build(states, initial, [0, 2, 3, 5, 6, 8, 9, 11])
+    graph = state_graph(thing)
+    assert len(graph.nodes) == len({*states, initial})
+    for change in graph.changes:
+        assert change.returns == (graph.layers[change.before] > graph.layers[change.after])
+    if "1111" not in {*states, initial}:
+        return
+    arriving = {place for place, node in enumerate(graph.nodes) if bit_string(node.bits) == "1111"}
+    assert set(graph.ends) == arriving
+    for _ in graph.nodes:
+        arriving |= {change.before for change in graph.changes if change.after in arriving}
+    assert arriving == set(range(len(graph.nodes)))
 
 
 # ---------------------------------------------------------------------- text and Mermaid

@@ -2,14 +2,15 @@
 
 Per variant, a state follows another if one is part of the other, the components in which they differ are ones that
 the variant expects to be installed (or removed), no state that the detector knows lies in between, and it leads away
-from the variant's start. That last rule leaves out undoing what was just done, which would double every line.
+from the variant's start. That last rule leaves out undoing what was just done, which would double every line; only
+where nothing leads on, as after taking off what is to be put back, the way back to the variant's end is kept.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stormpsr.procedure import Procedure, StateBits, StepKind, Variant, bit_string, step_id_of
@@ -38,6 +39,7 @@ class Change:
     after: int
     added: tuple[int, ...]
     removed: tuple[int, ...]
+    returns: bool = False  # towards the start, not away from it
 
     @property
     def n_steps(self) -> int:
@@ -51,11 +53,12 @@ class Change:
 
 @dataclass(frozen=True)
 class StateGraph:
-    """The states of a variant. The first node is its start; the changes lead away from it."""
+    """The states of a variant. The first node is its start; the changes lead away from it, but for returns."""
 
     variant: Variant
     nodes: tuple[StateNode, ...]
     changes: tuple[Change, ...]
+    ends: tuple[int, ...]  # where all expected steps are done; if that is no state, where nothing leads on
     left_out: tuple[StateNode, ...]  # states that the variant's expected steps do not lead to
 
     @cached_property
@@ -64,7 +67,8 @@ class StateGraph:
         layers = [0] * len(self.nodes)
         for _ in self.nodes:
             for change in self.changes:
-                layers[change.after] = max(layers[change.after], layers[change.before] + 1)
+                upper, lower = (change.before, change.after)[:: -1 if change.returns else 1]
+                layers[lower] = max(layers[lower], layers[upper] + 1)
         return tuple(layers)
 
 
@@ -84,18 +88,50 @@ def state_graph(procedure: Procedure, variant_name: str | None = None) -> StateG
         changes.append(swap)
         efforts = _efforts(changes)
 
+    onward = [c for c in changes if c.before in efforts and efforts[c.before] < efforts[c.after]]
+    finish = _all_done(variant)
+    goal = next((place for place in efforts if nodes[place].bits == finish), None)
+    dead_ends = [place for place in efforts if all(change.before != place for change in onward)]
+    if goal is not None:
+        onward += _ways_back(changes, efforts, [place for place in dead_ends if place != goal], goal)
+
     place_of = {old: new for new, old in enumerate(sorted(efforts, key=lambda place: (efforts[place], place)))}
-    kept = [
-        Change(place_of[c.before], place_of[c.after], c.added, c.removed)
-        for c in changes
-        if c.before in efforts and efforts[c.before] < efforts[c.after]
-    ]
+    moved = [replace(c, before=place_of[c.before], after=place_of[c.after]) for c in onward]
     return StateGraph(
         variant,
-        tuple(nodes[place] for place in place_of),
-        tuple(sorted(kept, key=lambda c: (c.before, c.after))),
-        tuple(node for place, node in enumerate(nodes) if place not in place_of),
+        nodes=tuple(nodes[place] for place in place_of),
+        changes=tuple(sorted(moved, key=lambda c: (c.before, c.after))),
+        ends=tuple(sorted(place_of[place] for place in (dead_ends if goal is None else [goal]))),
+        left_out=tuple(node for place, node in enumerate(nodes) if place not in place_of),
     )
+
+
+def _all_done(variant: Variant) -> StateBits:
+    """The state after all expected steps; what is removed and installed is in place again."""
+    return tuple(
+        int(bit and step_id_of(k, StepKind.REMOVE) not in variant.expected)
+        or int(step_id_of(k, StepKind.INSTALL) in variant.expected)
+        for k, bit in enumerate(variant.initial)
+    )
+
+
+def _ways_back(changes: Sequence[Change], efforts: Mapping[int, int], starts: list[int], goal: int) -> list[Change]:
+    """The changes on shortest ways to the goal from states that nothing leads on from."""
+    mirrored = [replace(change, before=change.after, after=change.before) for change in changes]
+    to_go = _efforts(mirrored, start=goal)
+    found: list[Change] = []
+    seen, waiting = set[int](), [place for place in starts if place in to_go]
+    while waiting:
+        place = waiting.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        for change in changes:
+            if change.before == place and to_go.get(change.after, -1) + change.n_steps == to_go[place]:
+                waiting.append(change.after)
+                if efforts[change.before] >= efforts[change.after]:
+                    found.append(replace(change, returns=True))
+    return found
 
 
 def _allowed_changes(nodes: Sequence[StateNode], variant: Variant) -> Iterator[Change]:
@@ -120,13 +156,13 @@ def _is_direct(nodes: Sequence[StateNode], change: Change) -> bool:
     )
 
 
-def _efforts(changes: Sequence[Change]) -> dict[int, int]:
-    """Node -> the fewest steps that lead to it from the first one; nodes that none lead to are not in it."""
+def _efforts(changes: Sequence[Change], start: int = 0) -> dict[int, int]:
+    """Node -> the fewest steps that lead to it from the start; nodes that none lead to are not in it."""
     onward: dict[int, list[Change]] = {}
     for change in changes:
         onward.setdefault(change.before, []).append(change)
     efforts: dict[int, int] = {}
-    queue = [(0, 0)]
+    queue = [(0, start)]
     while queue:
         effort, place = heapq.heappop(queue)
         if place not in efforts:
@@ -156,8 +192,7 @@ def text_drawing(procedure: Procedure, graph: StateGraph) -> str:
         shown = left if change.before != previous else " " * len(left)
         lines.append(f"  {shown} -> {after.label:>{width}}  ({', '.join(change.words(procedure))})")
         previous = change.before
-    ends = [node.label for place, node in enumerate(graph.nodes) if all(c.before != place for c in graph.changes)]
-    lines.append(f"  ends at {' or '.join(ends)}")
+    lines.append(f"  ends at {' or '.join(graph.nodes[place].label for place in graph.ends)}")
     if graph.left_out:
         lines.append(f"  not in this variant: {', '.join(node.label for node in graph.left_out)}")
     return "\n".join(lines) + "\n"

@@ -108,7 +108,8 @@ def _layout(procedure: Procedure, graph: StateGraph) -> Placement:
     for change in graph.changes:
         words = change.words(procedure)
         widest = max(text_width(word, _SMALL) for word in words)
-        lines.append(Line(change.before, change.after, 20.0 + widest, _LINE_HEIGHT * len(words)))
+        upper, lower = (change.before, change.after)[:: -1 if change.returns else 1]
+        lines.append(Line(upper, lower, 20.0 + widest, _LINE_HEIGHT * len(words)))
     return layered_layout(boxes, lines)
 
 
@@ -116,7 +117,8 @@ def _graph(procedure: Procedure, graph: StateGraph, placement: Placement, colour
     drawn = []
     for change, way in zip(graph.changes, placement.lines, strict=True):
         style = "way removal" if change.removed else "way"
-        drawn.append(f'<path class="{style}" d="{_curve(way)}" marker-end="url(#tip)"/>')
+        path = _curve(way[::-1] if change.returns else way)
+        drawn.append(f'<path class="{style}" d="{path}" marker-end="url(#tip)"/>')
     for change, (x, y) in zip(graph.changes, placement.labels, strict=True):
         drawn += _label(change, change.words(procedure), colours, x, y)
     for place, (node, centre) in enumerate(zip(graph.nodes, placement.boxes, strict=True)):
