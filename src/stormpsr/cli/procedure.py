@@ -91,7 +91,7 @@ def _lines(path: Path) -> list[str]:
 
 @app.command("check")
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Procedure files (YAML).")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Procedure files (YAML).")],
     as_json: JsonFlag = False,
 ) -> None:
     """Say what is wrong with procedure files, line by line. Exit code 1 if anything is.
