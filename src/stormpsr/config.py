@@ -1,0 +1,322 @@
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False
+"""All settings of the spatio-temporal stream: one documented line each, with its only default.
+
+The defaults are the paper's (section 5.2); what the paper does not say is marked. A preset is a YAML file that lists
+what differs from them, and `-o key=value` changes single settings on top:
+
+    load_config("paper-meccano", ["encoder.backbone=vit_small_patch14_dinov2.lvd142m", "seed=1"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from stormpsr.errors import InputError
+from stormpsr.sampling import ClipDistribution, WrongStates
+from stormpsr.yaml_nodes import Problem, compose, guess
+
+__all__ = [
+    "ClipConfig",
+    "Config",
+    "EncoderConfig",
+    "EncoderTrainingConfig",
+    "JointTrainingConfig",
+    "KeyFrameConfig",
+    "LSTMConfig",
+    "MLPConfig",
+    "TCNConfig",
+    "TemporalConfig",
+    "TemporalTrainingConfig",
+    "TransformerConfig",
+    "dump_config",
+    "load_config",
+    "parse_config",
+    "shipped_presets",
+]
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+PositiveNumber = Annotated[float, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class EncoderConfig(_Section):
+    """The spatial encoder."""
+
+    backbone: str = "vit_small_patch16_224.augreg_in21k"  # any network of timm
+    weights: str = "hub"  # none, hub, package, or the path of a file
+    image_size: Annotated[int, Field(ge=16, le=2048)] = 224  # frames are resized to this square, in pixels
+    embedding_dim: Positive = 128  # of h, of what the temporal stage takes, and of z
+    projection_norm: Literal["batch", "none"] = "batch"  # in the projection head (not in the paper)
+
+
+class KeyFrameConfig(_Section):
+    """Key-frame sampling (KFS), for the spatial encoder."""
+
+    after_seconds: NotNegative = 2.0  # t_f: how long after a completion frames are taken for the new state
+    n_sample: Positive = 16  # real images per state and batch
+    n_syn: Count = 0  # rendered images per state and batch
+    states_per_batch: Positive | None = None  # all states if not given
+    wrong_states: WrongStates = "own_label"  # states with a wrong part: own_label or leave_out (not in the paper)
+    initial_state: bool = True  # the beginning of a recording is a state like others (not in the paper)
+
+
+class TransformerConfig(_Section):
+    """Self-attention over the frames of a clip and a [CLS] token."""
+
+    kind: Literal["transformer"] = "transformer"
+    width: Positive = 128  # of a token (not in the paper: that of the embeddings)
+    layers: Positive = 6
+    heads: Positive = 8
+    mlp_width: Positive = 4096
+    dropout: Share = 0.0  # not in the paper; slow on a CPU
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> TransformerConfig:
+        if self.width % self.heads:
+            raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads")
+        return self
+
+
+class LSTMConfig(_Section):
+    """A long short-term memory. The paper gives no sizes."""
+
+    kind: Literal["lstm"] = "lstm"
+    width: Positive = 256
+    layers: Positive = 2
+    dropout: Share = 0.0
+
+
+class TCNConfig(_Section):
+    """Dilated causal convolutions over time. The paper gives no sizes."""
+
+    kind: Literal["tcn"] = "tcn"
+    width: Positive = 256
+    kernel: Annotated[int, Field(ge=2)] = 3
+    dropout: Share = 0.0
+
+
+class MLPConfig(_Section):
+    """A perceptron over the clip's embeddings, one after the other. The paper gives no sizes."""
+
+    kind: Literal["mlp"] = "mlp"
+    width: Positive = 256
+    hidden_width: Positive = 4096
+    dropout: Share = 0.0
+
+
+TemporalConfig = Annotated[
+    TransformerConfig | LSTMConfig | TCNConfig | MLPConfig,
+    Field(discriminator="kind"),
+]
+
+
+class ClipConfig(_Section):
+    """Clips, and key-clip aware sampling (KCAS) of them."""
+
+    window_frames: Positive = 256  # w: how far back a clip reaches
+    n_window: Positive = 64  # N_w: how many of its frames are taken, equally spaced
+    distribution: ClipDistribution = "kcas"  # of the last frame: kcas, gaussian or uniform
+    delta_frames: NotNegative = 80.0  # from a completion to the two modes of KCAS
+    sigma_frames: PositiveNumber = 45.0  # standard deviation of each mode
+
+    @model_validator(mode="after")
+    def _window_holds_its_frames(self) -> ClipConfig:
+        if self.n_window > self.window_frames:
+            raise ValueError(f"n_window is {self.n_window}, but the window has only {self.window_frames} frames")
+        return self
+
+
+class _TrainingConfig(_Section):
+    """What all three stages share."""
+
+    epochs: Positive = 100
+    batches_per_epoch: Positive | None = None  # if not given: as many as it takes to draw as much as there is
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: PositiveNumber = 1e-3  # after the warm-up; then it falls along a cosine to 0
+    momentum: Share = 0.9  # of SGD; the first beta of AdamW
+    weight_decay: NotNegative = 0.0  # not in the paper
+    warmup_epochs: Count = 5
+
+
+class EncoderTrainingConfig(_TrainingConfig):
+    """Contrastive training of the spatial encoder."""
+
+    temperature: PositiveNumber = 0.07
+    margin: NotNegative = 0.01  # by how much partners must be closer than strangers
+    loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
+    augmentation: Literal["none", "light", "strong"] = "light"  # not in the paper
+    select_by: Literal["precision", "loss"] = "precision"  # which epoch is kept, judged on the validation recordings
+
+
+class TemporalTrainingConfig(_TrainingConfig):
+    """Training of the temporal model on stored embeddings."""
+
+    batch_size: Positive = 256  # clips
+    embedding_noise: NotNegative = 0.0  # standard deviation, in those of the embeddings (not in the paper)
+    frame_drop: Share = 0.0  # share of a clip's frames that are hidden, never the last (not in the paper)
+    select_by: Literal["event_f1", "clip_f1", "loss"] = "event_f1"  # after decoding into events, per clip, or loss
+
+
+class JointTrainingConfig(TemporalTrainingConfig):
+    """Training of both together, from images."""
+
+    epochs: Positive = 75
+    encoder_learning_rate: PositiveNumber = 1e-5
+
+
+class Config(_Section):
+    """Everything. Two equal configurations train the same network on the same data."""
+
+    name: str = "unnamed"
+    procedure: str | None = None  # a shipped one by name, or a YAML file; if not given, the data set's own
+    seed: Count = 0
+    encoder: EncoderConfig = EncoderConfig()
+    key_frames: KeyFrameConfig = KeyFrameConfig()
+    temporal: TemporalConfig = TransformerConfig()
+    clips: ClipConfig = ClipConfig()
+    train_encoder: EncoderTrainingConfig = EncoderTrainingConfig()
+    train_temporal: TemporalTrainingConfig = TemporalTrainingConfig()
+    train_joint: JointTrainingConfig = JointTrainingConfig()
+
+
+# ---------------------------------------------------------------------- reading
+def shipped_presets() -> list[str]:
+    """Names of the presets that come with the package."""
+    folder = resources.files("stormpsr") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """A preset by name, or a YAML file, with single settings changed by `key=value`."""
+    known = shipped_presets()
+    if str(source) in known:
+        text = (resources.files("stormpsr") / "presets" / f"{source}.yaml").read_text(encoding="utf-8")
+        return parse_config(text, where=str(source), overrides=overrides)
+    path = Path(source)
+    if not path.is_file():
+        cure = guess(str(source), known, f"give the path of a YAML file or one of: {', '.join(known)}")
+        raise InputError(f"there is no preset {str(source)!r}", cure=cure)
+    try:
+        return parse_config(path.read_text(encoding="utf-8"), where=str(path), overrides=overrides)
+    except UnicodeDecodeError as error:
+        raise InputError("this is not text in UTF-8", path=path, cure="save it as UTF-8") from error
+
+
+def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:
+    """A configuration from YAML text; `where` names the text in complaints."""
+    root = compose(text)
+    if isinstance(root, Problem):
+        root.raise_error(where)
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise InputError("settings are a table", path=where, line=1, cure="write 'key: value' lines")
+    for node, key in _keys_there_twice(root):
+        raise InputError(f"{key!r} is there twice", path=where, line=node.start_mark.line + 1, cure="remove one")
+    values: dict[str, Any] = yaml.safe_load(text) or {}
+    for override in overrides:
+        _override(values, override)
+    if isinstance(values.get("temporal"), dict):
+        values["temporal"].setdefault("kind", TransformerConfig().kind)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise _explained(error, root, where, overrides) from None
+
+
+def dump_config(config: Config) -> str:
+    """Every setting as YAML text that `parse_config` reads back equal."""
+    text: str = yaml.safe_dump(config.model_dump(), sort_keys=False)
+    return text
+
+
+def _keys_there_twice(node: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                yield key, key.value
+            seen.add(key.value)
+            yield from _keys_there_twice(value)
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    """Set one value, given as `section.key=value` with the value in YAML."""
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise InputError(f"override {override!r} is not understood", cure="write it like clips.window_frames=64")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"the value of override {override!r} is not YAML", cure="put text in quotes") from None
+    if isinstance(value, str):
+        value = _number_if_it_is_one(value)
+    table = values
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise InputError(f"override {override!r}: {part!r} is no section", cure="write section.key=value")
+    if parts == ["temporal", "kind"] and table.get("kind", TransformerConfig().kind) != value:
+        table.clear()  # the preset's sizes are those of another kind of model
+    table[parts[-1]] = value
+
+
+def _number_if_it_is_one(text: str) -> str | float:
+    """YAML takes 1e-3 for text, because it has no point; people do not."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+# ---------------------------------------------------------------------- complaining
+def _explained(error: ValidationError, root: yaml.Node | None, where: str, overrides: Sequence[str]) -> InputError:
+    """The first complaint in one line: which setting, where it was set, what is wrong."""
+    first = error.errors()[0]
+    kinds = {kind for option in get_args(get_args(TemporalConfig)[0]) for kind in [option().kind]}
+    location = [str(part) for i, part in enumerate(first["loc"]) if not (i == 1 and part in kinds)]
+    name = ".".join(location)
+    from_override = any(o.partition("=")[0].strip() == name or o.startswith(f"{name}.") for o in overrides)
+    path = None if from_override else where
+    line = None if from_override else _line_of(root, location)
+    if first["type"] == "extra_forbidden":
+        known = sorted(_setting_names(Config(), location[:-1]))
+        cure = guess(location[-1], known, f"there are: {', '.join(known)}")
+        return InputError(f"there is no setting {name!r}", path=path, line=line, cure=cure)
+    if first["type"].startswith("union_tag"):
+        return InputError(f"{name}.kind is not known", path=path, line=line, cure=f"choose: {', '.join(sorted(kinds))}")
+    message = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    given = first["input"]
+    shown = f" is {given!r}: it" if not isinstance(given, dict) else ":"
+    return InputError(f"{name}{shown} {message}", path=path, line=line)
+
+
+def _setting_names(config: Config, section: Sequence[str]) -> list[str]:
+    found: Any = config
+    for part in section:
+        found = getattr(found, part, None)
+    return list(type(found).model_fields) if isinstance(found, BaseModel) else list(Config.model_fields)
+
+
+def _line_of(root: yaml.Node | None, location: Sequence[str]) -> int | None:
+    """The line on which a setting, or what stands closest above it, is written."""
+    node, line = root, None
+    for part in location:
+        if not isinstance(node, yaml.MappingNode):
+            break
+        found = next(((key, value) for key, value in node.value if key.value == part), None)
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
