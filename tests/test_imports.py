@@ -44,8 +44,8 @@ ROOMS: dict[str, list[str]] = {
     "sampling": ["errors", "events", "procedure", "labels"],
     "synthetic": ["errors", "events", "procedure", "labels"],
     "config": ["errors", "yaml_nodes", "sampling"],
-    "models": ["errors", "yaml_nodes", "procedure"],
-    "detection": ["errors", "procedure", "labels", "boxes", "datasets", "models"],
+    "models": ["errors", "events", "yaml_nodes", "procedure"],
+    "detection": ["errors", "events", "procedure", "labels", "boxes", "datasets", "models"],
 }
 SAME_ROOM = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
 EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them

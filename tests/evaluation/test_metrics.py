@@ -116,6 +116,7 @@ def test_seconds_follow_the_frames_per_second() -> None:
     labels, events = at((0, A)), at((60, A))
     assert score(labels, events, fps=12).delay_seconds == 5
     assert score(labels, events, fps=30).delay_seconds == 2
+    assert score(labels, events, fps=0.5).delay_seconds == 120  # a frame every two seconds
 
 
 # ---------------------------------------------------------------------- POS
