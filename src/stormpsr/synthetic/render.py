@@ -214,7 +214,7 @@ class Renderer:
         rectangle = ids[y0:y1, x0:x1]
         if bool(places.in_front_C[seated].all()) and bool(behind[rectangle].all()):
             return np.asarray(ids * own[ids])
-        rendered = self._scene.draw(assembly_only=seated)
+        rendered = self._scene.draw_alone(seated)
         return self._lens.bend(np.ascontiguousarray(rendered[..., 3]))
 
     def _measure(

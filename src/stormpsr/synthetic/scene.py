@@ -120,7 +120,7 @@ class Scene:
     def __init__(self, product: Product, look: Look, width: int, height: int) -> None:
         self.product = product
         self._vtk = require_vtk("drawing synthetic recordings")
-        self._window, self._renderer = self._open(width, height)
+        self._window, self._renderer, self._ids_renderer = self._open(width, height)
         self.width, self.height = width, height
         self._pixels = self._vtk.vtkUnsignedCharArray()
         self.parts = [
@@ -135,12 +135,20 @@ class Scene:
         self.tool_hull = ConvexPieces.of([tool_mesh.vertices_V3], limit=16)
         for actor in self._moving():
             self._renderer.AddActor(actor.vtk_actor)
+        # a renderer of its own for the second pass: no light, no hands, nothing to hide and show again
+        self._ids_only = [
+            Actor(part.mesh, np.zeros_like(part.mesh.vertices_V3), part_id(k), 0.0)
+            for k, part in enumerate(product.parts)
+        ]
+        for actor in self._ids_only:
+            actor.vtk_actor.GetProperty().LightingOff()
+            self._ids_renderer.AddActor(actor.vtk_actor)
         self.forearms: list[Actor] = []
         self._look_actors: list[Any] = []
         self.static_hulls: list[tuple[Floats, ConvexPieces]] = []
         self.set_look(look)
 
-    def _open(self, width: int, height: int) -> tuple[Any, Any]:
+    def _open(self, width: int, height: int) -> tuple[Any, Any, Any]:
         # Rasterising in the calling thread: at these sizes Mesa's own threads cost more than they bring.
         os.environ.setdefault("LP_NUM_THREADS", "0")
         require_opengl()
@@ -152,17 +160,20 @@ class Scene:
         window.SetMultiSamples(0)
         window.SetAlphaBitPlanes(True)
         window.SetSize(width, height)
-        renderer = vtk.vtkRenderer()
-        renderer.AutomaticLightCreationOff()
-        renderer.SetBackground(0.0, 0.0, 0.0)
-        renderer.SetBackgroundAlpha(0.0)
-        window.AddRenderer(renderer)
+        renderers = [vtk.vtkRenderer(), vtk.vtkRenderer()]
+        for renderer in renderers:
+            renderer.AutomaticLightCreationOff()
+            renderer.SetBackground(0.0, 0.0, 0.0)
+            renderer.SetBackgroundAlpha(0.0)
+            window.AddRenderer(renderer)
+        renderers[1].DrawOff()
+        renderers[1].SetActiveCamera(renderers[0].GetActiveCamera())
         window.Render()
         vtk.vtkObject.SetGlobalWarningDisplay(warns)
         state = window.GetState()
-        # ids live in alpha: it must arrive as it is
-        renderer.AddObserver("StartEvent", lambda *_: state.vtkglDisable(_GL_BLEND))
-        return window, renderer
+        for renderer in renderers:  # ids live in alpha: it must arrive as it is
+            renderer.AddObserver("StartEvent", lambda *_: state.vtkglDisable(_GL_BLEND))
+        return window, renderers[0], renderers[1]
 
     def _moving(self) -> Iterable[Actor]:
         yield from self.parts
@@ -313,26 +324,37 @@ class Scene:
         camera.SetViewAngle(float(np.rad2deg(2 * np.arctan(half_y))))
         camera.SetClippingRange(0.03, 6.0)
 
-    def draw(self, *, assembly_only: Iterable[int] | None = None) -> NDArray[np.uint8]:
-        """Red, green, blue and id of every pixel, lowest row first; with `assembly_only`, these components alone."""
-        hidden: list[Any] = []
-        if assembly_only is not None:
-            kept = {id(self.parts[k].vtk_actor) for k in assembly_only}
-            for actor in [a.vtk_actor for a in self._moving() if a.visible] + self._look_actors:
-                if id(actor) not in kept and actor.GetVisibility():
-                    actor.VisibilityOff()
-                    hidden.append(actor)
+    def draw(self) -> NDArray[np.uint8]:
+        """Red, green, blue and id of every pixel, lowest row first."""
         self._window.Render()
-        self._window.GetRGBACharPixelData(0, 0, self.width - 1, self.height - 1, 0, self._pixels)
-        for actor in hidden:
-            actor.VisibilityOn()
+        return self.read_pixels()
+
+    def draw_alone(self, component_indices: Iterable[int]) -> NDArray[np.uint8]:
+        """The same with these components only, where they are now, and without shading: for their ids."""
+        shown = set(component_indices)
+        for k, (actor, part) in enumerate(zip(self._ids_only, self.parts, strict=True)):
+            if k in shown:
+                actor.place(part.pose_44)
+            else:
+                actor.show(False)
+        self._renderer.DrawOff()
+        self._ids_renderer.DrawOn()
+        self._window.Render()
+        self._ids_renderer.DrawOff()
+        self._renderer.DrawOn()
+        return self.read_pixels()
+
+    def read_pixels(self) -> NDArray[np.uint8]:
+        """What was drawn last, as a view that the next drawing overwrites."""
         from vtk.util.numpy_support import vtk_to_numpy
 
+        self._window.GetRGBACharPixelData(0, 0, self.width - 1, self.height - 1, 0, self._pixels)
         return np.asarray(vtk_to_numpy(self._pixels).reshape(self.height, self.width, 4))
 
     def close(self) -> None:
         """Give the window's memory back."""
-        self._renderer.RemoveAllObservers()
-        self._renderer.RemoveAllViewProps()
-        self._window.RemoveRenderer(self._renderer)
+        for renderer in (self._renderer, self._ids_renderer):
+            renderer.RemoveAllObservers()
+            renderer.RemoveAllViewProps()
+            self._window.RemoveRenderer(renderer)
         self._window.Finalize()

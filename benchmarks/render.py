@@ -1,0 +1,180 @@
+"""How fast synthetic recordings are drawn, and where the time goes.
+
+    python benchmarks/render.py                 # all sizes, 1 and 2 workers, three repeats, medians
+    python benchmarks/render.py --sizes 128 --repeats 1 --frames 200
+
+Every worker is a process of its own, as in the generator, and draws the same number of frames, spread over a whole
+simulated recording; a run's time is that of its slowest worker, without starting up. Frames are drawn, measured and
+encoded as JPEG, but not written. The output is Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from typing import Any
+
+STAGES = (
+    ("place", "set matrices"),
+    ("colour pass", "draw colours and ids"),
+    ("read back", "read the pixels back"),
+    ("second pass", "draw the assembly alone, where something may be in front of it"),
+    ("lens", "bend and shrink"),
+    ("backdrop", "table, room and shadows"),
+    ("sensor", "blur, exposure, noise"),
+    ("measure", "visibility, box"),
+    ("encode", "JPEG"),
+)
+
+
+class Stopwatch:
+    """Adds up the seconds spent in wrapped functions, without those of wrapped functions called by them."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        self._inner = [0.0]
+
+    def wrap(self, owner: Any, method: str, label: str) -> None:
+        function = getattr(owner, method)
+
+        def timed(*args: Any, **options: Any) -> Any:
+            self._inner.append(0.0)
+            start = time.process_time()
+            try:
+                return function(*args, **options)
+            finally:
+                elapsed = time.process_time() - start
+                self.seconds[label] += elapsed - self._inner.pop()
+                self.calls[label] += 1
+                self._inner[-1] += elapsed
+
+        setattr(owner, method, timed)
+
+
+def watch(renderer: Any) -> Stopwatch:
+    """Time the stages of a renderer's frames."""
+    stopwatch = Stopwatch()
+    stopwatch.wrap(renderer, "_place", "place")
+    stopwatch.wrap(renderer._scene, "draw", "colour pass")
+    stopwatch.wrap(renderer._scene, "draw_alone", "second pass")
+    stopwatch.wrap(renderer._scene, "read_pixels", "read back")
+    for method in ("bend", "shrink"):
+        stopwatch.wrap(renderer._lens, method, "lens")
+    stopwatch.wrap(renderer._backdrop, "picture", "backdrop")
+    stopwatch.wrap(renderer._shadows, "cast", "backdrop")
+    stopwatch.wrap(renderer._sensor, "expose", "sensor")
+    for method in ("_measure", "_project"):
+        stopwatch.wrap(renderer, method, "measure")
+    stopwatch.wrap(renderer, "encode", "encode")
+    return stopwatch
+
+
+def work(product_name: str, size: int, frames: int, seed: int, split: bool) -> dict[str, Any]:
+    """What one worker does."""
+    import numpy as np
+
+    from stormpsr.synthetic.look import Look
+    from stormpsr.synthetic.operator import simulate
+    from stormpsr.synthetic.product import Product
+    from stormpsr.synthetic.profiles import profile_named
+    from stormpsr.synthetic.render import Renderer
+
+    start = time.perf_counter()
+    product = Product.load(product_name)
+    _, timeline, _ = simulate(product, product.procedure().variant(), profile_named("quick"), seed=seed)
+    indices = np.linspace(0, timeline.n_frames - 1, frames).astype(int)
+    with Renderer(product, Look.draw(product, seed), size) as renderer:
+        for index in indices[:: max(frames // 20, 1)]:
+            renderer.render(timeline, int(index))  # builds shaders and hands
+        stopwatch = watch(renderer) if split else Stopwatch()
+        begin, begin_processor = time.perf_counter(), time.process_time()
+        n_bytes = sum(len(renderer.encode(renderer.render(timeline, int(index)))) for index in indices)
+        end, end_processor = time.perf_counter(), time.process_time()
+    return {
+        "start_seconds": begin - start,
+        "seconds": end - begin,
+        "processor_seconds": end_processor - begin_processor,
+        "bytes": n_bytes,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "stages": {name: [stopwatch.seconds[name], stopwatch.calls[name]] for name, _ in STAGES},
+    }
+
+
+def run(product: str, size: int, frames: int, workers: int, split: bool = False) -> list[dict[str, Any]]:
+    """Start the workers at the same time and wait for all of them."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, "--product", product, "--sizes", str(size), "--frames", str(frames)]
+    processes = [
+        subprocess.Popen(
+            [*command, "--worker", str(seed), *(["--split"] if split else [])],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for seed in range(1, workers + 1)
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise SystemExit("a worker failed")
+    return [json.loads(output) for output in outputs]
+
+
+def report(product: str, sizes: list[int], frames: int, repeats: int) -> None:
+    print(f"Product `{product}`, medians of {repeats}:\n")
+    print("| size | workers | frames/s | (range) | processor time | peak memory | JPEG per 1,000 frames | start |")
+    print("|---|---|---|---|---|---|---|---|")
+    for size in sizes:
+        count = frames if size <= 128 else max(frames * 128 // size, 60)
+        for workers in (1, 2):
+            runs = [run(product, size, count, workers) for _ in range(repeats)]
+            speeds = [workers * count / max(r["seconds"] for r in results) for results in runs]
+            last = runs[-1]
+            spread = f"{min(speeds):.0f} to {max(speeds):.0f}"
+            cost = statistics.median(r["processor_seconds"] / count for results in runs for r in results)
+            memory = max(r["peak_megabytes"] for r in last)
+            weight = sum(r["bytes"] for r in last) / (workers * count) * 1000 / 1e6
+            start = statistics.median(r["start_seconds"] for results in runs for r in results)
+            print(
+                f"| {size} | {workers} | {statistics.median(speeds):.0f} | {spread} | {cost * 1e3:.1f} ms a frame "
+                f"| {memory:.0f} MB a worker | {weight:.1f} MB | {start:.1f} s |",
+                flush=True,
+            )
+    print("\nMilliseconds of processor time per frame, one worker:\n")
+    print("| stage | " + " | ".join(str(size) for size in sizes) + " |")
+    print("|---" * (len(sizes) + 1) + "|")
+    counts = [frames if size <= 128 else max(frames * 128 // size, 60) for size in sizes]
+    splits = [run(product, size, count, 1, split=True)[0] for size, count in zip(sizes, counts, strict=True)]
+    for name, what in STAGES:
+        cells = [f"{s['stages'][name][0] / n * 1e3:.2f}" for s, n in zip(splits, counts, strict=True)]
+        print(f"| {name}: {what} | " + " | ".join(cells) + " |")
+    rest = [s["processor_seconds"] - sum(v[0] for v in s["stages"].values()) for s in splits]
+    print("| everything else | " + " | ".join(f"{r / n * 1e3:.2f}" for r, n in zip(rest, counts, strict=True)) + " |")
+    shares = [s["stages"]["second pass"][1] / n for s, n in zip(splits, counts, strict=True)]
+    print("\nFrames that need the second pass: " + ", ".join(f"{share:.0%}" for share in shares))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--product", default="vehicle")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 224, 640])
+    parser.add_argument("--frames", type=int, default=600)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--split", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker is not None:
+        print(json.dumps(work(options.product, options.sizes[0], options.frames, options.worker, options.split)))
+    else:
+        report(options.product, options.sizes, options.frames, options.repeats)
+
+
+if __name__ == "__main__":
+    main()
