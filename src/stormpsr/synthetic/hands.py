@@ -117,7 +117,8 @@ def _palm_bones() -> list[_Bone]:
     for (x, y), _, (thick, _), _ in _FINGERS:
         bones.append(_Bone(np.array([0.0, y * 0.55, 0.0]), np.array([x, y, 0.001]), 0.0150, thick + 0.0022))
     bones.append(_Bone(np.array([0.012, -0.022, -0.006]), np.array([0.055, -0.027, -0.006]), 0.014, 0.013))
-    bones.append(_Bone(np.array([-0.02, 0.0, 0.0]), np.array([0.01, 0.0, 0.0]), 0.021, 0.022))
+    bones.append(_Bone(np.array([-0.006, 0.004, 0.0]), np.array([0.012, 0.0, 0.0]), 0.0185, 0.021))
+    bones.append(_Bone(np.array([-0.006, -0.006, 0.0]), np.array([0.012, -0.006, 0.0]), 0.0185, 0.020))
     return bones
 
 
@@ -192,11 +193,14 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
     """
     sides = 14
     ends = [
-        (0.06, 0.0205, 0.0265),
-        (-0.12, 0.0215, 0.029),
-        (-0.35, 0.030, 0.036),
-        (-0.7, 0.040, 0.043),
-        (-1.0, 0.042, 0.044),
+        (0.055, 0.004, 0.005),  # a round end inside the hand, for a bent wrist
+        (0.045, 0.012, 0.015),
+        (0.02, 0.0175, 0.022),
+        (-0.03, 0.0200, 0.0255),
+        (-0.15, 0.0220, 0.0290),
+        (-0.4, 0.0310, 0.0365),
+        (-0.7, 0.0400, 0.0430),
+        (-1.0, 0.0420, 0.0440),
     ]
     skin = _lofted([(x, z, y) for x, z, y in ends], sides)
     if sleeve_share <= 0:

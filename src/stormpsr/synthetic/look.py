@@ -195,7 +195,7 @@ def _spares(
     for _ in range(int(rng.integers(2, 7))):
         index = int(rng.integers(1, product.n_components)) if product.n_components > 1 else 0
         part = product.parts[index]
-        place = _free_place(rng, occupied, part.radius * 0.8, 0.42)
+        place = _free_place(rng, occupied, part.radius, 0.42)
         if place is not None:
             around = pose_matrix((place[0], place[1], 0.0), (0.0, 0.0, float(rng.uniform(0, 360))))
             spares.append(Spare(index, around @ part.rest_44))
