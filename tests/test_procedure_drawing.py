@@ -213,6 +213,15 @@ def test_the_svg_shows_each_state_with_its_components_filled(name: str) -> None:
         assert all(any(component.name in text for text in texts) for component in procedure.components)
 
 
+def test_the_svg_draws_the_way_back_upwards() -> None:
+    thing = build(["1", "0"], "1", [0, 2])
+    root = ElementTree.fromstring(svg_drawing(thing, [state_graph(thing)]))
+    ways = [path.get("d", "") for path in root.iter(f"{SVG}path") if path.get("class", "").startswith("way")]
+    ends = [(float(re.split("[ C]", way)[1]), float(way.split(" ")[-1])) for way in ways]
+    (down, up) = [end - start for start, end in ends]
+    assert down > 0 > up
+
+
 def test_the_svg_escapes_names() -> None:
     thing = build(["1"], "0", [0], names="<")
     root = ElementTree.fromstring(svg_drawing(thing, [state_graph(thing)]))
@@ -276,6 +285,12 @@ def test_lines_run_downwards_from_box_to_box(graph: tuple[list[Box], list[Line]]
         assert way[-1][1] == pytest.approx(placed.boxes[line.end][1] - boxes[line.end].height / 2)
         for end, (x, _) in ((line.start, way[0]), (line.end, way[-1])):
             assert abs(x - placed.boxes[end][0]) <= boxes[end].width / 2
+
+
+def test_boxes_in_a_row_keep_a_gap() -> None:
+    placed = layered_layout([Box(0, 10, 10), Box(0, 30, 10)], [], gap_x=7)
+    assert placed.boxes[1][0] - placed.boxes[0][0] == pytest.approx(5 + 7 + 15)
+    assert placed.width == pytest.approx(10 + 7 + 30)
 
 
 def test_lines_that_need_not_cross_do_not() -> None:
