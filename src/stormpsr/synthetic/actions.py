@@ -50,16 +50,27 @@ class _Table:
     next_up: list[int] = field(default_factory=list)  # installations that follow at once
     actions: list[Action] = field(default_factory=list)
 
-    def installable(self, component: int) -> bool:
+    def installable(self, component: int, *, along_with: int | None = None) -> bool:
+        """Whether a part can go on now, or in one go with another one.
+
+        A part that is about to come off again carries nothing, and nothing may get in its way.
+        """
         if component in self.to_remove or self.bits[component] != 0:
             return False
         solid = [0 if k in self.due else bit for k, bit in enumerate(self.bits)]
-        return self.fits(solid, component)
+        if along_with is not None:
+            solid[along_with] = 1
+        return self.fits(solid, component) and not self._in_the_way(component)
 
     def fits(self, bits: Sequence[int], component: int) -> bool:
         """Whether the order allows the component now and its place is free."""
         free = not self.product.blocked_by(self.bits, component)
         return free and self.product.procedure().can_install(bits, component)
+
+    def _in_the_way(self, component: int) -> bool:
+        after = list(self.bits)
+        after[component] = 1
+        return any(component in self.product.blocked_by(after, k) for k in self.due)
 
     def removable(self, component: int) -> bool:
         """Whether it is mounted and nothing sits on it."""
@@ -202,13 +213,7 @@ def _too_early(table: _Table, component: int) -> bool:
 def _install(table: _Table, component: int, together_rate: float, draw: float) -> None:
     """Install a part, sometimes together with a neighbour that belongs to it."""
     together = [component]
-    solid = list(table.bits)
-    solid[component] = 1
-    partners = [
-        k
-        for k in sorted(table.to_install)
-        if k != component and k not in table.to_remove and table.bits[k] == 0 and table.fits(solid, k)
-    ]
+    partners = [k for k in sorted(table.to_install - {component}) if table.installable(k, along_with=component)]
     if partners and draw < together_rate:
         together.append(_best_partner(table, component, partners))
     for k in together:

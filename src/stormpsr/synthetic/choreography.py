@@ -104,7 +104,15 @@ def _move_object(
             start = segment.start_frame + index * length // len(goals)
             travel = round((0.5 if segment.clear else 0.8 + 0.5 * draws[7]) * plan.fps)
             anchors.append(Anchor(start, travel, goal))
-    return _trembling(follow(anchors, plan.n_frames), plan, segments, rng)
+    return _above_the_table(_trembling(follow(anchors, plan.n_frames), plan, segments, rng), stage)
+
+
+def _above_the_table(object_pose: Floats, stage: Stage) -> Floats:
+    """Lifted as far as it takes that no corner of the product is below the table."""
+    reach_down = np.abs(object_pose[:, 2, :3]) @ stage.half_3
+    lowest = apply(object_pose, stage.centre_3)[:, 2] - reach_down
+    object_pose[:, 2, 3] += np.maximum(-lowest, 0.0)
+    return object_pose
 
 
 def _object_goals(

@@ -25,13 +25,13 @@ VISIBILITY_FILE = "visibility.csv"
 class ReadableRule:
     """When the whole state can be read in a frame.
 
-    A component of which a fifth is hidden can still be told; of one of which a third is hidden it is a guess
-    whether it sits right. And a component is only known to be absent if its empty place can be seen.
+    A component of which a quarter is hidden can still be told; of one of which half is hidden it is a guess whether
+    it sits right. And a component is only known to be absent if its empty place can be seen.
     """
 
-    visible: float = 0.75  # of every mounted component
+    visible: float = 0.7  # of every mounted component
     inside: float = 0.9  # of every mounted component
-    place: float = 0.6  # of the place of every absent component
+    place: float = 0.4  # of the place of every absent component
 
 
 READABLE = ReadableRule()
