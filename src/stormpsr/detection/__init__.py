@@ -1,0 +1,1 @@
+"""The assembly state detection stream: frames with boxes in, a trained detector and its detections out."""

@@ -1,0 +1,112 @@
+"""Batches by number: the same seed and step give the same pictures, so that training can be resumed anywhere.
+
+Shape legend: B pictures, S pixels of a side, C components.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.detection.augmentation import AugmentationSettings, augment
+from stormpsr.detection.frames import AnnotatedFrame, FrameSet, StateBox
+from stormpsr.detection.images import ImageStore
+from stormpsr.errors import InputError
+
+__all__ = ["UNKNOWN", "Batch", "BatchSettings", "Batches"]
+
+UNKNOWN = -100  # of a part whose state nobody knows; torch's losses leave it out
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """What a batch is made of."""
+
+    batch_size: int = 32
+    negative_ratio: float = 0.5  # frames without a readable state for each one with
+    class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise InputError(f"batch_size is {self.batch_size}", cure="at least 2")
+        if not self.negative_ratio >= 0:
+            raise InputError(f"negative_ratio is {self.negative_ratio}", cure="0 means: no frames without a state")
+        if not 0 <= self.class_balance <= 1:
+            raise InputError(f"class_balance is {self.class_balance}", cure="it lies between 0 and 1")
+
+    @property
+    def n_readable(self) -> int:
+        return max(1, round(self.batch_size / (1 + self.negative_ratio)))
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Pictures and what is known about them. Where `readable_B` is false, the other rows mean nothing."""
+
+    image_BSS3: NDArray[np.uint8]
+    readable_B: NDArray[np.bool_]
+    corners_B4: NDArray[np.float32]  # x0, y0, x1, y1 in pixels
+    state_class_B: NDArray[np.int64]
+    bits_BC: NDArray[np.int64]  # -1, 0, 1, or UNKNOWN
+
+
+class Batches:
+    """Draws training batches from a frame set."""
+
+    def __init__(
+        self,
+        frames: FrameSet,
+        store: ImageStore,
+        settings: BatchSettings,
+        augmentation: AugmentationSettings,
+        seed: int,
+    ) -> None:
+        if not frames.readable:
+            raise InputError("no frames with boxes to train on")
+        self.frames, self.store, self.settings = frames, store, settings
+        self.augmentation, self.seed = augmentation, seed
+        counts = frames.count_by_class()
+        weights = np.array([counts[_box(frame).state_class] ** -settings.class_balance for frame in frames.readable])
+        self._chance_R = weights / weights.sum()
+
+    def __getitem__(self, step: int) -> Batch:
+        rng = np.random.default_rng((self.seed, step))
+        settings = self.settings
+        n_readable = settings.n_readable if self.frames.unreadable else settings.batch_size
+        rows = rng.choice(len(self.frames.readable), n_readable, p=self._chance_R)
+        chosen = [self.frames.readable[row] for row in rows]
+        n_others = settings.batch_size - n_readable
+        chosen += [self.frames.unreadable[k] for k in rng.integers(len(self.frames.unreadable) or 1, size=n_others)]
+        return self._load(chosen, rng)
+
+    def _load(self, chosen: list[AnnotatedFrame], rng: np.random.Generator) -> Batch:
+        size, n_components = self.store.size, self.frames.procedure.n_components
+        n = len(chosen)
+        images = np.empty((n, size, size, 3), dtype=np.uint8)
+        corners = np.zeros((n, 4), dtype=np.float32)
+        classes = np.zeros(n, dtype=np.int64)
+        bits = np.full((n, n_components), UNKNOWN, dtype=np.int64)
+        for i, frame in enumerate(chosen):
+            square, placement = self.store.square(frame.image)
+            box = None
+            if frame.box is not None:
+                # the square's side is the image's longer one
+                width = size - 2 * placement.offset_x
+                height = size - 2 * placement.offset_y
+                x0, y0 = frame.box.left * width + placement.offset_x, frame.box.top * height + placement.offset_y
+                box = (x0, y0, x0 + frame.box.width * width, y0 + frame.box.height * height)
+                classes[i] = frame.box.state_class
+                if frame.box.bits is not None:
+                    bits[i] = frame.box.bits
+            images[i], moved = augment(square, box, self.augmentation, rng)
+            if moved is not None:
+                corners[i] = moved
+        readable = np.array([frame.box is not None for frame in chosen])
+        return Batch(images, readable, corners, classes, bits)
+
+
+def _box(frame: AnnotatedFrame) -> StateBox:
+    assert frame.box is not None
+    return frame.box

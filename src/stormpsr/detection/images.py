@@ -1,0 +1,85 @@
+"""Pictures from files, brought to the square size that a network takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from stormpsr.errors import InputError
+from stormpsr.models.detector import Image
+
+__all__ = ["ImageStore", "Placement", "fit_square", "image_size", "read_image"]
+
+PADDING = 114  # grey, as detectors usually pad
+
+
+def read_image(path: str | Path) -> Image:
+    """An image file as red, green, blue."""
+    try:
+        data = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
+    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    if image is None:
+        raise InputError("this is not an image", path=path, cure="it may be cut short: copy it again, or remove it")
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def image_size(path: str | Path) -> tuple[int, int]:
+    """Width and height of an image file."""
+    height, width = read_image(path).shape[:2]
+    return width, height
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an image lies inside the square: `pixel_in_square = pixel * scale + offset`."""
+
+    scale: float
+    offset_x: float
+    offset_y: float
+
+    @classmethod
+    def of(cls, width: int, height: int, size: int) -> Placement:
+        scale = size / max(width, height)
+        return cls(scale, (size - width * scale) / 2, (size - height * scale) / 2)
+
+    def back(self, x0: float, y0: float, x1: float, y1: float) -> tuple[float, float, float, float]:
+        """Corners inside the square as corner, width and height in the image."""
+        left, top = (x0 - self.offset_x) / self.scale, (y0 - self.offset_y) / self.scale
+        return left, top, (x1 - x0) / self.scale, (y1 - y0) / self.scale
+
+
+def fit_square(image: Image, size: int) -> tuple[Image, Placement]:
+    """The image inside a square of `size` pixels, its proportions kept, the rest grey."""
+    height, width = image.shape[:2]
+    placement = Placement.of(width, height, size)
+    if (width, height) == (size, size):
+        return image, placement
+    inner = (max(1, round(width * placement.scale)), max(1, round(height * placement.scale)))
+    shrinks = placement.scale < 1
+    scaled = cv2.resize(image, inner, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    square = np.full((size, size, 3), PADDING, dtype=np.uint8)
+    top, left = round(placement.offset_y), round(placement.offset_x)
+    square[top : top + inner[1], left : left + inner[0]] = scaled[: size - top, : size - left]
+    return square, placement
+
+
+class ImageStore:
+    """Keeps the squares of images that were read before, up to a limit of memory."""
+
+    def __init__(self, size: int, max_megabytes: float = 2000) -> None:
+        self.size = size
+        self._room = int(max_megabytes * 1e6) // (3 * size * size)
+        self._kept: dict[Path, tuple[Image, Placement]] = {}
+
+    def square(self, path: Path) -> tuple[Image, Placement]:
+        if path in self._kept:
+            return self._kept[path]
+        found = fit_square(read_image(path), self.size)
+        if len(self._kept) < self._room:
+            self._kept[path] = found
+        return found

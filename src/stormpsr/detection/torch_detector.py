@@ -1,0 +1,185 @@
+"""Detectors whose network is a torch module of ours to train: one folder format, one way to look at images.
+
+A saved folder holds `model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once
+measured, `metrics.json`. Nothing else is needed to load it, and nothing in it is executable.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from stormpsr.detection.batches import Batch
+from stormpsr.detection.calibration import Calibration
+from stormpsr.detection.detector import StateDetector
+from stormpsr.detection.frames import FrameSet
+from stormpsr.detection.images import Placement, fit_square
+from stormpsr.detection.training_settings import OnTraining, TrainingResult, TrainingSettings
+from stormpsr.errors import InputError
+from stormpsr.models.detector import DEFAULT_MIN_CONFIDENCE, Detection, Image, sorted_best
+from stormpsr.procedure import Procedure
+
+__all__ = ["CONFIG_FILE", "METRICS_FILE", "MODEL_FILE", "PROCEDURE_FILE", "TorchDetector", "numbers_of", "read_config"]
+
+MODEL_FILE = "model.safetensors"
+CONFIG_FILE = "config.yaml"
+PROCEDURE_FILE = "procedure.yaml"
+METRICS_FILE = "metrics.json"
+_CHUNK = 32  # images per forward pass
+
+T = TypeVar("T")
+
+
+class TorchDetector(StateDetector):
+    """What the compact and the YOLOX detector share."""
+
+    def __init__(self, procedure: Procedure) -> None:
+        self.procedure = procedure
+        self.calibration = Calibration()
+        self.metrics: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------ what each network says for itself
+    @property
+    @abstractmethod
+    def network(self) -> nn.Module: ...
+
+    @property
+    @abstractmethod
+    def image_size(self) -> int:
+        """Pixels of a side of the square that the network takes."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What `from_settings` needs to build the same network."""
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> TorchDetector: ...
+
+    @classmethod
+    def without_weights(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings with which a network is built whose tensors are loaded afterwards."""
+        return dict(settings)
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The parts of the training loss."""
+
+    @abstractmethod
+    def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+        """All detections, before calibration, boxes in pixels of the original images."""
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.network.parameters()), "lr": learning_rate}]
+
+    def train(
+        self,
+        train: FrameSet,
+        val: FrameSet,
+        settings: TrainingSettings,
+        *,
+        folder: Path | None = None,
+        on_progress: OnTraining | None = None,
+    ) -> TrainingResult:
+        from stormpsr.detection.training import fit
+
+        return fit(self, train, val, settings, folder=folder, on_progress=on_progress)
+
+    # ------------------------------------------------------------------ looking
+    def detect(
+        self, images: Sequence[Image], *, min_confidence: float = DEFAULT_MIN_CONFIDENCE
+    ) -> list[list[Detection]]:
+        self.network.eval()
+        found: list[list[Detection]] = []
+        for start in range(0, len(images), _CHUNK):
+            fitted = [fit_square(image, self.image_size) for image in images[start : start + _CHUNK]]
+            pixels = torch.stack([torch.from_numpy(square) for square, _ in fitted])
+            with torch.inference_mode():
+                found += self.raw_detections(pixels, [placement for _, placement in fitted])
+        return [sorted_best([self._calibrated(d) for d in row], min_confidence) for row in found]
+
+    def _calibrated(self, detection: Detection) -> Detection:
+        confidence = self.calibration(detection.confidence)
+        return Detection(detection.box, detection.state_class, confidence, detection.parts_C3)
+
+    # ------------------------------------------------------------------ files
+    def save(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
+        save_file(tensors, folder / MODEL_FILE)
+        config = {"kind": self.kind, "settings": self.settings(), "calibration": asdict(self.calibration)}
+        (folder / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8", newline="\n")
+        self.procedure.save(folder / PROCEDURE_FILE)
+        if self.metrics:
+            (folder / METRICS_FILE).write_text(json.dumps(self.metrics, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> TorchDetector:
+        """A detector from a folder that `save` wrote."""
+        folder = Path(folder)
+        config = read_config(folder)
+        procedure = Procedure.load(folder / PROCEDURE_FILE)
+        try:
+            detector = cls.from_settings(procedure, cls.without_weights(config["settings"]))
+            detector.calibration = numbers_of(Calibration, config.get("calibration", {}))
+        except InputError as error:
+            raise InputError(error.problem, path=folder / CONFIG_FILE, cure=error.cure) from error
+        detector.load_weights(folder / MODEL_FILE)
+        metrics = folder / METRICS_FILE
+        if metrics.is_file():
+            detector.metrics = json.loads(metrics.read_text(encoding="utf-8"))
+        return detector
+
+    def load_weights(self, path: Path) -> None:
+        """The tensors of a file; they must fit exactly."""
+        try:
+            tensors = load_file(path)
+            self.network.load_state_dict(tensors, strict=True)
+        except FileNotFoundError:
+            raise InputError("there is no such file", path=path, cure="the detector's folder is incomplete") from None
+        except SafetensorError as error:
+            raise InputError(f"this is not a safetensors file ({error})", path=path) from None
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            cure = "it belongs to another network or another procedure"
+            raise InputError(f"its tensors do not fit ({reason})", path=path, cure=cure) from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The `config.yaml` of a saved detector."""
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        problem = "this is not a detector's folder" if folder.is_dir() else "there is no such folder"
+        raise InputError(
+            problem, path=folder, cure=f"a detector's folder holds {CONFIG_FILE}; 'detect train' makes one"
+        )
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"this is not YAML ({str(error).splitlines()[0]})", path=path) from None
+    if not isinstance(config, dict) or not isinstance(config.get("settings"), dict) or "kind" not in config:
+        raise InputError("it does not describe a detector", path=path, cure="it needs 'kind' and 'settings'")
+    return config
+
+
+def numbers_of(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A settings object from a mapping, refusing names it does not have."""
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every caller passes a dataclass
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise InputError(f"unknown setting {unknown[0]!r}", cure=f"settings are: {', '.join(known)}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise InputError(f"a setting of the wrong kind ({error})") from None

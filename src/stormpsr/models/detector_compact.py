@@ -1,0 +1,264 @@
+"""A compact single-stage detector for one assembly per image.
+
+A small backbone gives features at strides 4, 8 and 16. A head at stride 8 says where the assembly is: which cell holds
+its middle, and how far the sides of its box are from there. The features inside that box, seen as a grid of tokens, are
+asked by learned queries, one for each component and one for the whole: is every part absent, correct or wrong; which
+state is it; can the state be read at all.
+
+Asking per component is what tells states apart that differ by a pin: each query learns where its part is to be found.
+
+Shape legend: B images, S pixels of a side, K cells at stride 8, D dimensions, G grid cells of a side inside the box,
+Q queries, C components, N state classes without background, 4 corners (x0, y0, x1, y1 in pixels).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stormpsr.errors import InputError
+from stormpsr.models.backbones import create_backbone
+from stormpsr.models.detector import CORRECT, WRONG
+from stormpsr.procedure import Procedure, StateKind
+
+__all__ = ["CompactConfig", "CompactNet", "CompactOutput", "Targets"]
+
+_STRIDES = (4, 8, 16)
+_WIDEN = 1.2  # what surrounds the box tells whether a hand covers it
+
+
+@dataclass(frozen=True, slots=True)
+class CompactConfig:
+    """The network's shape."""
+
+    image_size: int = 160  # pixels of a side, a multiple of 32
+    backbone: str = "tf_efficientnet_lite0"  # any timm network with features at strides 4, 8 and 16
+    weights: str = "package"  # package, hub, none, or a file: see stormpsr.models.backbones
+    width: int = 96  # D
+    grid: int = 12  # G
+    heads: int = 4  # of the attention
+
+    def __post_init__(self) -> None:
+        if self.image_size < 64 or self.image_size % 32:
+            raise InputError(f"image_size is {self.image_size}", cure="choose a multiple of 32, 64 or more")
+        if self.width < 8 or self.width % self.heads:
+            raise InputError(f"width is {self.width}", cure=f"choose a multiple of heads ({self.heads})")
+        if self.grid < 2:
+            raise InputError(f"grid is {self.grid}", cure="at least 2")
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What training pictures show; rows where `readable_B` is false mean nothing."""
+
+    readable_B: Tensor  # bool
+    corners_B4: Tensor
+    state_B: Tensor  # index among the network's N classes
+    part_BC: Tensor  # ABSENT, CORRECT, WRONG, or -100 if unknown
+
+
+@dataclass(frozen=True, eq=False)
+class CompactOutput:
+    """What the network says, before any of it is made a probability."""
+
+    cell_logits_BK: Tensor
+    corners_BK4: Tensor
+    readable_logit_B: Tensor
+    state_logits_BN: Tensor
+    culprit_logits_BM: Tensor  # states without error classes, then one class per component that is wrong
+    part_logits_BC3: Tensor
+    best_corners_B4: Tensor  # the box that was looked into
+
+
+class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by the type checker
+    """The network. Class n of the state head is the n-th class of the procedure that is not background."""
+
+    def __init__(self, config: CompactConfig, procedure: Procedure) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone, channels, self._indices = _features(config)
+        d = config.width
+        self.lateral = nn.ModuleList([nn.Conv2d(c, d, 1) for c in channels])
+        self.smooth = _depthwise_block(d)
+        self.where = nn.Sequential(_depthwise_block(d), nn.Conv2d(d, 5, 1))  # cell logit, four distances
+        with torch.no_grad():
+            self.where[-1].bias[1:] = 1.5  # boxes start about a third of a small image wide
+        self.position = nn.Parameter(torch.randn(config.grid**2, d) * 0.02)
+        n_components = procedure.n_components
+        self.queries = nn.Parameter(torch.randn(n_components + 2, d) * 0.2)
+        self.look = nn.ModuleList([_Look(d, config.heads) for _ in range(2)])
+        shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
+        correct = [state for state in shown if state.bits is not None]
+        self.part_head = nn.Linear(d, 3)
+        self.part_bias = nn.Parameter(torch.zeros(n_components, 3))
+        self.state_head = nn.Linear(d, len(shown))
+        self.culprit_head = nn.Linear(d, len(correct) + n_components)
+        self.readable_head = nn.Linear(d, 1)
+        bits_NC = torch.tensor([state.bits or (0,) * n_components for state in shown])
+        has_bits_N = torch.tensor([state.bits is not None for state in shown])
+        self.register_buffer("bits_NC", bits_NC, persistent=False)
+        self.register_buffer("has_bits_N", has_bits_N, persistent=False)
+        settings = self.backbone.pretrained_cfg
+        self.register_buffer("mean_3", torch.tensor(settings["mean"], dtype=torch.float32))
+        self.register_buffer("std_3", torch.tensor(settings["std"], dtype=torch.float32))
+
+    # ------------------------------------------------------------------ forward
+    def forward(self, image_BSS3: Tensor, truth: Targets | None = None) -> CompactOutput:
+        """Look at pictures. With targets, wrongly placed boxes are replaced by true ones before looking into them."""
+        scaled = (image_BSS3.to(self.mean_3.dtype) / 255.0 - self.mean_3) / self.std_3
+        pixels = scaled.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+        maps = self.backbone.forward_intermediates(pixels, indices=self._indices, intermediates_only=True)
+        fine, middle, coarse = (layer(level) for layer, level in zip(self.lateral, maps, strict=True))
+        context = self.smooth(middle + functional.interpolate(coarse, scale_factor=2.0, mode="nearest"))
+        cell_logits_BK, corners_BK4 = self._locate(context)
+        best_B = cell_logits_BK.argmax(dim=1)
+        best_corners_B4 = corners_BK4[torch.arange(len(best_B)), best_B].detach()
+        looked_into_B4 = best_corners_B4 if truth is None else _corrected(best_corners_B4, truth)
+        tokens = self._inside(fine, looked_into_B4) + self._inside(context, looked_into_B4)
+        tokens_BTD = tokens.flatten(2).transpose(1, 2) + self.position
+        queries_BQD = self.queries.expand(len(tokens_BTD), -1, -1)
+        for layer in self.look:
+            queries_BQD = layer(queries_BQD, tokens_BTD)
+        part_logits_BC3 = self.part_head(queries_BQD[:, 2:]) + self.part_bias
+        return CompactOutput(
+            cell_logits_BK=cell_logits_BK,
+            corners_BK4=corners_BK4,
+            readable_logit_B=self.readable_head(queries_BQD[:, 0])[:, 0],
+            state_logits_BN=self.state_head(queries_BQD[:, 1]) + self._evidence_of_parts(part_logits_BC3),
+            culprit_logits_BM=self.culprit_head(queries_BQD[:, 1]),
+            part_logits_BC3=part_logits_BC3,
+            best_corners_B4=best_corners_B4,
+        )
+
+    def _locate(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell logits, and the box that each cell proposes."""
+        where = self.where(context)
+        side = where.shape[-1]
+        stride = self.config.image_size / side
+        centres = (torch.arange(side, device=where.device, dtype=where.dtype) + 0.5) * stride
+        y, x = torch.meshgrid(centres, centres, indexing="ij")
+        middle_K4 = torch.stack([x, y, x, y], dim=-1).reshape(1, -1, 4)
+        signs = torch.tensor([-1.0, -1.0, 1.0, 1.0], device=where.device)
+        distances_BK4 = functional.softplus(where[:, 1:]).flatten(2).transpose(1, 2) * stride * 2
+        return where[:, 0].flatten(1), middle_K4 + signs * distances_BK4
+
+    def _inside(self, features: Tensor, corners_B4: Tensor) -> Tensor:
+        """Features on a grid inside each box, a little widened; (B, D, G, G)."""
+        low, high = corners_B4[:, :2], corners_B4[:, 2:]
+        centre, half = (low + high) / 2, (high - low).clamp(min=1.0) / 2 * _WIDEN
+        steps = (torch.arange(self.config.grid, device=features.device) + 0.5) / self.config.grid * 2 - 1
+        y, x = torch.meshgrid(steps, steps, indexing="ij")
+        pixels_BGG2 = centre[:, None, None] + torch.stack([x, y], dim=-1) * half[:, None, None]
+        grid_BGG2 = pixels_BGG2 / self.config.image_size * 2 - 1
+        return functional.grid_sample(features, grid_BGG2, align_corners=False)
+
+    def _evidence_of_parts(self, part_logits_BC3: Tensor) -> Tensor:
+        """How well what was read of each part fits each state: the states' logits if parts were independent."""
+        read_BC3 = functional.log_softmax(part_logits_BC3, dim=-1)
+        absent, correct = read_BC3[..., 0], read_BC3[..., CORRECT]
+        bits_NC = self.bits_NC.to(read_BC3.dtype)
+        fit_BN = absent @ (1 - bits_NC).T + correct @ bits_NC.T
+        some_wrong_B1 = read_BC3[..., WRONG].max(dim=1, keepdim=True).values
+        return torch.where(self.has_bits_N, fit_BN, some_wrong_B1)
+
+    # ------------------------------------------------------------------ loss
+    def losses(self, image_BSS3: Tensor, targets: Targets) -> dict[str, Tensor]:
+        """The parts of the loss; their sum is minimised."""
+        output = self(image_BSS3, targets)
+        seen = targets.readable_B
+        cell_B = self._cell_of(targets.corners_B4)
+        rows = torch.arange(len(cell_B))[seen]
+        proposed_R4 = output.corners_BK4[rows, cell_B[seen]]
+        state_R = targets.state_B[seen]
+        part_RC = targets.part_BC[seen]
+        return {
+            "where": functional.cross_entropy(output.cell_logits_BK[seen], cell_B[seen], label_smoothing=0.05),
+            "box": 2.0 * (1 - _generalised_iou(proposed_R4, targets.corners_B4[seen])).mean(),
+            "readable": functional.binary_cross_entropy_with_logits(output.readable_logit_B, seen.float()),
+            "state": functional.cross_entropy(output.state_logits_BN[seen], state_R),
+            "culprit": 0.5 * self._culprit_loss(output.culprit_logits_BM[seen], state_R, part_RC),
+            "parts": 3.0 * _mean_known(output.part_logits_BC3[seen], part_RC),
+        }
+
+    def _cell_of(self, corners_B4: Tensor) -> Tensor:
+        side = self.config.image_size // 8
+        middle_B2 = (corners_B4[:, :2] + corners_B4[:, 2:]) / 2
+        cell_B2 = (middle_B2 / 8).long().clamp(0, side - 1)
+        return cell_B2[:, 1] * side + cell_B2[:, 0]
+
+    def _culprit_loss(self, logits_RM: Tensor, state_R: Tensor, part_RC: Tensor) -> Tensor:
+        """Cross entropy over correct states and wrong components; several wrong ones share the target."""
+        n_correct = int(self.has_bits_N.sum())
+        place_N = torch.cumsum(self.has_bits_N.long(), 0) - 1  # of each correct state among the correct ones
+        is_correct_R = self.has_bits_N[state_R]
+        wrong_RC = (part_RC == WRONG).to(logits_RM.dtype)
+        target_RM = torch.zeros_like(logits_RM)
+        target_RM[:, n_correct:] = wrong_RC / wrong_RC.sum(dim=1, keepdim=True).clamp(min=1)
+        target_RM[is_correct_R] = functional.one_hot(place_N[state_R[is_correct_R]], logits_RM.shape[1]).float()
+        known_R = target_RM.sum(dim=1) > 0
+        if not known_R.any():
+            return logits_RM.sum() * 0
+        return functional.cross_entropy(logits_RM[known_R], target_RM[known_R])
+
+
+class _Look(nn.Module):  # type: ignore[misc]
+    """Queries look at the tokens, then think."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.norm_queries, self.norm_tokens, self.norm_thought = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d)
+        self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
+        self.think = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
+
+    def forward(self, queries_BQD: Tensor, tokens_BTD: Tensor) -> Tensor:
+        tokens = self.norm_tokens(tokens_BTD)
+        seen, _ = self.attention(self.norm_queries(queries_BQD), tokens, tokens, need_weights=False)
+        queries_BQD = queries_BQD + seen
+        return queries_BQD + self.think(self.norm_thought(queries_BQD))
+
+
+def _features(config: CompactConfig) -> tuple[nn.Module, list[int], list[int]]:
+    """A backbone cut off after stride 16, the channels of its features, and which blocks give them."""
+    backbone = create_backbone(config.backbone, image_size=config.image_size, out_dim=1, weights=config.weights)
+    reductions = [info["reduction"] for info in getattr(backbone, "feature_info", [])]
+    if not hasattr(backbone, "forward_intermediates") or not set(_STRIDES) <= set(reductions):
+        cure = "choose a convolutional one, for example tf_efficientnet_lite0 or resnet18"
+        raise InputError(f"network {config.backbone!r} has no features at strides 4, 8 and 16", cure=cure)
+    indices = [max(i for i, reduction in enumerate(reductions) if reduction == stride) for stride in _STRIDES]
+    backbone.prune_intermediate_layers(indices, prune_norm=True, prune_head=True)
+    return backbone, [backbone.feature_info[i]["num_chs"] for i in indices], indices
+
+
+def _depthwise_block(d: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(d, d, 3, padding=1, groups=d, bias=False),
+        nn.Conv2d(d, d, 1, bias=False),
+        nn.BatchNorm2d(d),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _corrected(corners_B4: Tensor, truth: Targets) -> Tensor:
+    """Predicted boxes, with the true one where a predicted one misses: early in training most of them do."""
+    hits_B = _generalised_iou(corners_B4, truth.corners_B4) > 0.4
+    return torch.where((truth.readable_B & ~hits_B)[:, None], truth.corners_B4, corners_B4)
+
+
+def _generalised_iou(a_R4: Tensor, b_R4: Tensor) -> Tensor:
+    """Overlap of boxes pairwise, less than 0 where they are apart."""
+    low, high = torch.maximum(a_R4[:, :2], b_R4[:, :2]), torch.minimum(a_R4[:, 2:], b_R4[:, 2:])
+    overlap = (high - low).clamp(min=0).prod(dim=1)
+    both = (a_R4[:, 2:] - a_R4[:, :2]).prod(dim=1) + (b_R4[:, 2:] - b_R4[:, :2]).prod(dim=1) - overlap
+    around = torch.maximum(a_R4[:, 2:], b_R4[:, 2:]) - torch.minimum(a_R4[:, :2], b_R4[:, :2])
+    hull = around.prod(dim=1).clamp(min=1e-6)
+    return overlap / both.clamp(min=1e-6) - (hull - both) / hull
+
+
+def _mean_known(logits_RC3: Tensor, part_RC: Tensor) -> Tensor:
+    """Cross entropy of the parts whose state is known; zero if none is."""
+    if not (part_RC >= 0).any():
+        return logits_RC3.sum() * 0
+    return functional.cross_entropy(logits_RC3.flatten(0, 1), part_RC.flatten())
