@@ -21,22 +21,7 @@ try:
 except InputError as error:
     pytest.skip(str(error), allow_module_level=True)
 
-OWN_CAD = """\
-name: nut and bolt
-fps: 10
-components: [plate, bolt, nut]
-states: [background, '100', '110', '111', error]
-variants:
-  assy: {initial: '100', expected: [install bolt, install nut]}
-order: {bolt: [plate], nut: [bolt]}
-unit: mm
-materials:
-  steel: {hue: [0.5, 0.6], saturation: [0.0, 0.1], value: [0.6, 0.8], shine: 0.7}
-parts:
-  plate: {shape: [{file: plate.stl, material: steel}], at: [0, 0, 5]}
-  bolt: {shape: [{file: bolt.obj, material: steel}], at: [0, 0, 40], wrong: [{name: low, shift: [0, 0, -12]}]}
-  nut: {shape: [{file: nut.glb, scale: 1.0, material: steel}], at: [0, 0, 20]}
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "products.md"
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +81,13 @@ def test_a_camera_looks_where_it_is_told_and_stands_upright() -> None:
     assert camera[:3, 0] == pytest.approx([1.0, 0.0, 0.0], abs=1e-6)
 
 
-def test_a_product_from_mesh_files_is_drawn(tmp_path: Path) -> None:
+def test_the_documented_product_from_mesh_files_is_drawn(tmp_path: Path) -> None:
     trimesh = pytest.importorskip("trimesh")
     trimesh.creation.box(extents=(160, 100, 10)).export(tmp_path / "plate.stl")
     trimesh.creation.cylinder(radius=12, height=70, sections=24).export(tmp_path / "bolt.obj")
     trimesh.creation.annulus(r_min=0.0125, r_max=0.03, height=0.02).export(tmp_path / "nut.glb")  # in metres
-    (tmp_path / "product.yaml").write_text(OWN_CAD)
+    example = PAGE.read_text(encoding="utf-8").split("<!-- example -->\n```yaml\n")[1].split("```")[0]
+    (tmp_path / "product.yaml").write_text(example)
     product = Product.load(tmp_path / "product.yaml")
     assert np.ptp(product.part("nut").bounds_23[:, 0]) == pytest.approx(0.06, rel=0.02)
     image, box, frame = render_state(product, (1, 1, 1), seed=1, size=96, hands=0.0)
@@ -109,4 +95,5 @@ def test_a_product_from_mesh_files_is_drawn(tmp_path: Path) -> None:
     assert box is not None
     assert np.all(frame.pixels_C > 20)
     _, _, wrong = render_state(product, (1, -1, 0), seed=1, size=96, hands=0.0)
+    assert wrong.pixels_C[1] > 20
     assert wrong.pixels_C[2] == 0
