@@ -176,6 +176,11 @@ def test_labels_of_one_frame_that_are_never_predicted_after_it_come_last_by_id()
     assert scored(at((10, A), (10, B), (10, C)), at((1, B), (2, A), (11, C))).pos == pytest.approx(1 - 3 / 3)
 
 
+def test_a_repeated_label_that_is_not_predicted_after_its_frame_also_comes_by_id() -> None:
+    # D at 10 and again at 30, together with A; nothing is predicted from 30 on: the labels stand D, A, D
+    assert scored(at((10, D), (30, A), (30, D)), at((11, D), (12, A), (13, D))).pos == 1
+
+
 def test_events_of_one_frame_follow_the_labels() -> None:
     events = at((50, A), (50, B), (50, C))
     assert scored(at((10, A), (20, B), (30, C)), events).pos == 1
