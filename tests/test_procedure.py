@@ -262,6 +262,12 @@ def test_an_empty_component_name_is_refused() -> None:
         Component("  ")
 
 
+@pytest.mark.parametrize("name", [" wheel", "wheel ", "front\nwheel", "front\twheel", "front\u2028wheel"])
+def test_a_component_name_that_a_file_could_not_keep_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="leave out blanks around it"):
+        Component(name)
+
+
 # ---------------------------------------------------------------------- shipped
 def test_industreal_is_as_published(industreal: Procedure) -> None:
     assert industreal.n_components == 11

@@ -7,6 +7,7 @@ remove. This is the only file that does that arithmetic.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -87,6 +88,9 @@ class Component:
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise InputError("a component has an empty name")
+        if self.name != self.name.strip() or any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in self.name):
+            cure = "leave out blanks around it, line breaks and control characters"
+            raise InputError(f"a component is called {self.name!r}", cure=cure)
         if self.colour is not None and not re.fullmatch(r"#[0-9a-fA-F]{6}", self.colour):
             raise InputError(f"colour of component {self.name!r} is {self.colour!r}", cure="write it like '#3366cc'")
 
