@@ -26,18 +26,20 @@ _STYLES: dict[str, dict[str, Any]] = {
     "false alarm": {"marker": "x", "color": _FALSE, "s": 30, "linewidths": 1.8, "zorder": 5},
 }
 _MOST_TIMELINES = 8
-_WIDTH_INCHES, _CURVE_INCHES, _ROW_INCHES = 10.0, 2.8, 0.18
+_WIDTH_INCHES, _CURVE_INCHES, _ROW_INCHES, _MARGIN_INCHES = 10.0, 2.8, 0.18, 0.1
 
 
 def plot_summary(summary: Summary, procedure: Procedure, path: Path) -> None:
     """Draw the curve of steps recognised within t seconds, and a timeline per recording (the first eight)."""
     try:
         from matplotlib.figure import Figure  # no pyplot: nothing global, no screen needed
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise MissingExtraError("drawing", "plot", "matplotlib") from error
     shown = summary.recordings[:_MOST_TIMELINES]
     heights = [_CURVE_INCHES] + [1.0 + _ROW_INCHES * max(len(_steps_of(result)), 2) for result in shown]
-    figure = Figure(figsize=(_WIDTH_INCHES, sum(heights) + 0.6), layout="constrained", facecolor="white")
+    layout = ConstrainedLayoutEngine(w_pad=_MARGIN_INCHES, h_pad=_MARGIN_INCHES)
+    figure = Figure(figsize=(_WIDTH_INCHES, sum(heights) + 0.6), layout=layout, facecolor="white")
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     _draw_curve(axes[0], summary)
     for axis, result in zip(axes[1:], shown, strict=True):
@@ -47,7 +49,7 @@ def plot_summary(summary: Summary, procedure: Procedure, path: Path) -> None:
     if hidden:
         figure.supxlabel(f"{hidden} more recordings are not shown", fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, bbox_inches="tight", pad_inches=0.15)
+    figure.savefig(path, dpi=130)
 
 
 def _draw_legend(figure: Figure) -> None:
@@ -66,7 +68,9 @@ def _draw_curve(axis: Axes, summary: Summary) -> None:
     end = max(delays[-1] * 1.05, 1.0) if delays else 1.0
     seconds = [0.0, *delays, end]  # the curve rises at these moments and nowhere else
     shares = recognised_within(summary.recordings, seconds)
-    axis.step(seconds, shares, where="post", color=_RECOGNISED, linewidth=2)
+    n_labels = sum(len(result.labels) for result in summary.recordings)
+    if n_labels:
+        axis.step(seconds, shares, where="post", color=_RECOGNISED, linewidth=2)
     if delays:
         mean = float(np.mean(delays))
         axis.axvline(mean, color=_COMPLETED, linewidth=1, linestyle="--")
@@ -83,9 +87,8 @@ def _draw_curve(axis: Axes, summary: Summary) -> None:
     axis.set_xlabel("seconds after completion", fontsize=9)
     axis.set_ylabel("steps recognised", fontsize=9)
     axis.tick_params(labelsize=8)
-    n_labels = sum(len(result.labels) for result in summary.recordings)
     title = f"Share of {n_labels} steps recognised within t seconds (in the end: {shares[-1]:.0%})"
-    axis.set_title(title, loc="left", fontsize=10)
+    axis.set_title(title if n_labels else "No steps are labelled", loc="left", fontsize=10)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
 
