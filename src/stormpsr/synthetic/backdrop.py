@@ -48,10 +48,13 @@ class Backdrop:
         step = self._texels_per_metre * _PATTERN_METRES / lit.shape[0]
         if step < 1:  # shrink first, or thin lines would come and go
             lit = cv2.resize(lit, None, fx=step, fy=step, interpolation=cv2.INTER_AREA)
-            step = 1.0
         width, height = ((TABLE_HIGH - TABLE_LOW) * self._texels_per_metre).astype(int)
-        turned = cv2.getRotationMatrix2D((width / 2, height / 2), look.table_turn_degrees, step)
-        table = cv2.warpAffine(lit, turned, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
+        turn, scale = np.deg2rad(look.table_turn_degrees), min(1.0, 1 / step)
+        to_pattern_23 = np.zeros((2, 3))
+        to_pattern_23[:, :2] = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+        to_pattern_23[:, 2] = lit.shape[0] / 2 - to_pattern_23[:, :2] @ [width / 2, height / 2]
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        table = cv2.warpAffine(lit, to_pattern_23, (width, height), flags=flags, borderMode=cv2.BORDER_REFLECT_101)
         return np.asarray(cv2.cvtColor(table, cv2.COLOR_RGB2RGBA), dtype=np.uint8)
 
     def picture(self, camera_44: Floats, shadows: ShadowMap) -> Picture:

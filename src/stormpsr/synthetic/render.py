@@ -14,7 +14,7 @@ Single pictures of a state are in `single_states`:
         frame = states.render(bits, seed, hands=0.5)
 
 A renderer holds one window and no global state; it must be used in the process that made it. The hand's wrist is the
-origin of `hand_pose`; a hand is about 19 cm long. The camera should be 0.42 to 0.55 m from the object: the product
+origin of `hand_pose`; a hand is about 19 cm long. The camera should be 0.3 to 0.45 m from the object: the product
 then covers 35 to 55 % of the picture's width. The table reaches from x -0.8 to 0.8 and from y -0.4 to 0.75.
 
 Shape legend: C components, H hands, N points, P points per component.
