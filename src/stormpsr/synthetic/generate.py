@@ -215,11 +215,20 @@ class _Pool:
                 start_new_session=True,  # Ctrl-C comes to us alone, and we end the processes
             )
             self._running[process.pid] = process
+        try:
+            with process:  # closes the pipes and waits
+                return self._listen(process, spec)
+        finally:
+            with self._lock:
+                del self._running[process.pid]
+
+    def _listen(self, process: subprocess.Popen[str], spec: RecordingSpec) -> tuple[int, dict[str, str]]:
+        """Send the spec, pass progress on, and collect what is said about a failure."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         answer: dict[str, str] = {}
         try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            assert process.stderr is not None
             errors = _Drain(process.stderr)
             try:
                 process.stdin.write(json.dumps(spec.to_dict()))
@@ -234,9 +243,9 @@ class _Pool:
                     answer.update(message)
             code = process.wait()
             answer["stderr"] = errors.text()
-        finally:
-            with self._lock:
-                del self._running[process.pid]
+        except BaseException:
+            process.terminate()
+            raise
         return code, answer
 
 

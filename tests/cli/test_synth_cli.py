@@ -1,0 +1,76 @@
+"""`stormpsr synth`, from the command line to the files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stormpsr.cli import main
+
+pytest.importorskip("vtk")
+TINY = ["--profile", "quick", "--train", "1", "--val", "0", "--test", "0", "--size", "48", "--max-seconds", "3"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "set"
+    assert main(["synth", "generate", str(out), *TINY, "--workers", "1", "--train-error-rate", "0.5"]) == 0
+    return out
+
+
+def test_a_generated_set_says_what_it_was_made_from(made: Path) -> None:
+    description = json.loads((made / "dataset.json").read_text())
+    assert description["rates"]["train"]["error_rate"] == 0.5
+    assert description["rates"]["test"]["error_rate"] == 0.06
+
+
+def test_a_second_run_has_nothing_to_do(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["synth", "generate", str(made), *TINY, "--train-error-rate", "0.5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["made"] == []
+    assert len(answer["skipped"]) == 1
+
+
+def test_other_rates_are_another_set(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["synth", "generate", str(made), *TINY]) == 2
+    assert "holds another set: rates" in capsys.readouterr().err
+
+
+def test_statistics_stand_beside_the_real_ones(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["synth", "stats", str(made), "--against", "industreal", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["comparison"]}
+    assert rows["share of clear frames"]["real"] == 0.14
+    assert main(["synth", "stats", str(made), "--against", "industreal"]) == 0
+    assert "share of clear frames" in capsys.readouterr().out
+    assert main(["synth", "stats", str(made), "--against", "ikea"]) == 2
+    assert "no real figures of 'ikea'" in capsys.readouterr().err
+
+
+def test_a_preview_is_a_page_and_two_pictures(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    assert main(["synth", "preview", str(made), "--out", str(tmp_path), "--count", "5", "--json"]) == 0
+    names = {Path(name).name for name in json.loads(capsys.readouterr().out)["files"]}
+    assert names == {"hidden.png", "shown.png", "preview.html"}
+    page = (tmp_path / "preview.html").read_text()
+    assert page.count("<details>") == 5
+    assert "http" not in page  # needs no network
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--size", "0"], "image size is 0"),
+        (["--product", "spaceship"], "spaceship"),
+        (["--profile", "slow"], "no profile 'slow'"),
+        (["--occlusion", "7"], "--occlusion"),
+        (["--train", "0", "--val", "0", "--test", "0"], "no recordings are asked for"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_cure(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["synth", "generate", str(tmp_path / "out"), *arguments]) == 2
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert not (tmp_path / "out").exists()
