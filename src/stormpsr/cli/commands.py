@@ -9,10 +9,11 @@ __all__ = ["mount"]
 
 def mount(app: typer.Typer) -> None:
     """Hang every command into the tree."""
-    from stormpsr.cli import decode, demo, labels, oracle, procedure, score, synth
+    from stormpsr.cli import decode, demo, labels, model, oracle, procedure, score, synth
 
     app.add_typer(procedure.app, name="procedure")
     app.add_typer(labels.app, name="labels")
+    app.add_typer(model.app, name="model")
     app.command("score")(score.score_command)
     app.command("decode")(decode.decode_command)
     app.command("oracle")(oracle.oracle_command)

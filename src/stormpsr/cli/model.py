@@ -1,0 +1,108 @@
+"""`stormpsr model`: what the networks look like."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, print_json, print_table
+
+if TYPE_CHECKING:
+    from stormpsr.config import Config
+
+__all__ = ["OverrideOption", "app"]
+
+app = typer.Typer(help="Look at the networks of the spatio-temporal stream.", no_args_is_help=True)
+
+OverrideOption = Annotated[
+    list[str] | None,
+    typer.Option("--override", "-o", help="Change a setting: section.key=value. May be given several times."),
+]
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `show` a command of its own while it is the only one."""
+
+
+@app.command("show")
+def show_command(
+    source: Annotated[str, typer.Argument(help="A preset, a YAML file of settings, or the folder of a checkpoint.")],
+    override: OverrideOption = None,
+    components: Annotated[
+        int | None, typer.Option(min=1, help="Number of components, where the settings name no procedure.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the stages of a model with shapes, parameters and multiply-adds.
+
+    Nothing is downloaded or trained. Multiply-adds are those of matrix products, convolutions and attention.
+
+    Example: stormpsr model show paper-industreal -o encoder.backbone=vit_small_patch14_dinov2.lvd142m
+    """
+    from stormpsr.cli.extras import need_train_extra
+
+    need_train_extra("showing a model")
+    from stormpsr.models.summary import stage_sizes
+
+    config, n_components = _settings_and_components(source, override or [], components)
+    stages = stage_sizes(config, n_components)
+    if as_json:
+        rows = [asdict(stage) for stage in stages]
+        print_json({"name": config.name, "components": n_components, "stages": rows})
+        return
+    print_table(
+        f"{config.name}: {n_components} components, clips of {config.clips.n_window} frames out of "
+        f"{config.clips.window_frames}, images of {config.encoder.image_size} pixels",
+        ["stage", "what", "in", "out", "parameters", "multiply-adds", "per"],
+        [
+            [
+                stage.name,
+                stage.what,
+                _shape(stage.shape_in),
+                _shape(stage.shape_out),
+                _large(stage.parameters),
+                _large(stage.multiply_adds),
+                stage.per,
+            ]
+            for stage in stages
+        ],
+        right=(4, 5),
+    )
+    per_frame = sum(stage.multiply_adds for stage in stages[:2])
+    typer.echo(
+        f"in all {_large(sum(stage.parameters for stage in stages))} parameters; in use, a frame costs "
+        f"{_large(per_frame)} multiply-adds and a prediction {_large(stages[-1].multiply_adds)} more"
+    )
+
+
+def _settings_and_components(source: str, overrides: list[str], given: int | None) -> tuple[Config, int]:
+    from stormpsr.config import load_config
+    from stormpsr.errors import InputError
+    from stormpsr.procedure import Procedure
+
+    folder = Path(source)
+    if folder.is_dir():
+        config = load_config(folder / "config.yaml", overrides)
+        return config, given or Procedure.load(folder / "procedure.yaml").n_components
+    config = load_config(source, overrides)
+    if given is not None:
+        return config, given
+    if config.procedure is None:
+        raise InputError(f"settings {config.name!r} name no procedure", cure="give --components N")
+    return config, Procedure.load(config.procedure).n_components
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(str(side) for side in shape)
+
+
+def _large(count: int) -> str:
+    """22050664 as 22.05 M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return str(count)

@@ -1,0 +1,58 @@
+"""The stages of the stream with their shapes, parameters and multiply-adds.
+
+Shape legend: B, N, S, D, C stand for clips, frames of a clip, pixels of a side, dimensions and components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from stormpsr.config import Config
+from stormpsr.models.counting import count_multiply_adds, count_parameters
+from stormpsr.models.stream import build_stream
+
+__all__ = ["StageSize", "stage_sizes"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSize:
+    """One stage of the stream."""
+
+    name: str
+    what: str
+    shape_in: tuple[int, ...]  # of one frame or one clip
+    shape_out: tuple[int, ...]
+    parameters: int
+    multiply_adds: int  # for one frame or one clip
+    per: str  # frame or clip
+
+
+def stage_sizes(config: Config, n_components: int) -> list[StageSize]:
+    """Backbone, projection head and temporal model, measured on shapes alone: no weights are loaded or computed."""
+    with torch.device("meta"):
+        stream = build_stream(config, n_components, weights="none")
+    size, dim, n = config.encoder.image_size, config.encoder.embedding_dim, config.clips.n_window
+    encoder = stream.encoder
+    picture = torch.zeros(1, 3, size, size, device="meta")
+    h_BD = torch.zeros(1, dim, device="meta")
+    clip_BND = torch.zeros(1, n, dim, device="meta")
+    mask_BN = torch.ones(1, n, dtype=torch.bool, device="meta")
+
+    def stage(
+        name: str, what: str, module: nn.Module, inputs: tuple[Tensor, ...], shape_out: tuple[int, ...], per: str
+    ) -> StageSize:
+        run: Callable[[nn.Module], Tensor] = lambda shapes: shapes(*inputs)  # noqa: E731
+        counts = count_parameters(module), count_multiply_adds(module, run)
+        return StageSize(name, what, tuple(inputs[0].shape[1:]), shape_out, *counts, per)
+
+    kind = config.temporal.kind
+    return [
+        stage("backbone", config.encoder.backbone, encoder.backbone, (picture,), (dim,), "frame"),
+        stage("projection 1", "first layer of g", encoder.first_projection, (h_BD,), (dim,), "frame"),
+        stage("projection 2, 3", "rest of g, for training only", encoder.projection, (h_BD,), (dim,), "frame"),
+        stage("temporal", kind, stream.temporal, (clip_BND, mask_BN), (n_components,), "clip"),
+    ]
