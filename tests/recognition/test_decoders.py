@@ -302,6 +302,32 @@ def test_frames_are_counted_from_zero_where_none_is_given(lamp: Procedure) -> No
     decoder.update(seen((1, NOTHING, 0.9)))
     decoder.update([])
     assert brief(decoder.update(seen((3, FOOT, 0.9)))) == [(3, 0)]
+    for _ in range(2):
+        decoder.reset()
+        decoder.update([])
+        with pytest.raises(InputError, match="frame 0 after frame 0"):
+            decoder.update(seen((0, FOOT, 0.9)))
+
+
+def test_the_published_settings_are_the_defaults(lamp: Procedure) -> None:
+    made = make_decoder(lamp)
+    assert isinstance(made, AccumulatingDecoder)
+    for decoder in (made, AccumulatingDecoder(lamp)):
+        assert (decoder.threshold, decoder.decay) == (8.0, 0.75)
+    assert NaiveDecoder(lamp).min_confidence == 0.5
+    # nine times 0.9 exceed 8
+    assert brief(decode(run(range(20), FOOT, 0.9), lamp)) == [(8, 0)]
+
+
+def test_settings_at_the_ends_of_their_range_have_a_meaning(lamp: Procedure) -> None:
+    rows = seen((0, FOOT, 0.6), (2, FOOT, 0.6))
+    assert brief(decode(rows, lamp, threshold=0)) == [(0, 0)]  # believe everything
+    assert decode(rows, lamp, threshold=1, decay=0) == []  # forget at once
+    assert brief(decode(rows, lamp, threshold=1, decay=1)) == [(2, 0)]  # never forget
+    weak = seen((0, NOTHING, 0.9), (1, FOOT, 0.01))
+    assert brief(decode(weak, lamp, method="naive", min_confidence=0)) == [(1, 0)]
+    sure = seen((0, NOTHING, 0.9), (1, FOOT, 1.0))
+    assert decode(sure, lamp, method="naive", min_confidence=1) == []
 
 
 # ---------------------------------------------------------------------- bad input
