@@ -248,7 +248,9 @@ def stats_command(
         for label, values in zip((name, f"{name}, {against}"), pair, strict=True):
             if values:
                 lines.append([label, *(number(value, 1) for value in values.values)])
-    print_table("seconds, deciles", ["", *(f"{10 * k} %" for k in range(1, 10))], lines, right=range(1, 10))
+    if statistics.visible_shares:
+        lines.append(["visible share (no unit)", *(number(value, 2) for value in statistics.visible_shares.values)])
+    print_table("deciles, in seconds", ["", *(f"{10 * k} %" for k in range(1, 10))], lines, right=range(1, 10))
 
 
 def _mark(calibrated: bool, within: bool | None) -> str:

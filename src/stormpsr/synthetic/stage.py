@@ -18,7 +18,7 @@ from stormpsr.synthetic.traits import Traits
 __all__ = ["UP", "Segment", "Stage", "fastening", "segments_of", "set_the_stage"]
 
 FIELD_OF_VIEW_DEGREES = 62.0
-FILL = 0.47  # share of the image's width that the object's longest side takes on average
+FILL = 0.52  # share of the image's width that the object's longest side takes on average
 UP = np.array([0.0, 0.0, 1.0])
 
 

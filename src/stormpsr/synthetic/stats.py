@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
-from stormpsr.labels import STATES_FILE, read_states, steps_from_states
+from stormpsr.labels import STATES_FILE, StateTimeline, read_states, steps_from_states
 from stormpsr.procedure import Procedure, StepKind
-from stormpsr.synthetic.visibility import VISIBILITY_FILE, read_visibility, runs_of
+from stormpsr.synthetic.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of
 
 __all__ = [
     "REAL",
@@ -29,6 +29,7 @@ __all__ = [
     "RecordingFigures",
     "SetStatistics",
     "compare",
+    "figures",
     "figures_of",
     "mean_from_deciles",
     "recording_folders",
@@ -84,6 +85,7 @@ class SetStatistics:
     waits: Deciles | None  # from a completion to the next clear view
     errors_per_recording: float  # incorrect installations
     removals_per_recording: float | None = None
+    visible_shares: Deciles | None = None  # per frame: mean visible share of the mounted components
 
 
 REAL: Mapping[str, SetStatistics] = MappingProxyType(
@@ -144,12 +146,17 @@ def figures_of(folder: Path) -> RecordingFigures:
     description = json.loads((folder / "recording.json").read_text(encoding="utf-8"))
     states = read_states(folder / STATES_FILE, procedure)
     visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
+    return figures(procedure, states, visibility, float(description["fps"]))
+
+
+def figures(procedure: Procedure, states: StateTimeline, visibility: Visibility, fps: float) -> RecordingFigures:
+    """What a recording with these states and this visibility contributes."""
     correct = steps_from_states(states, procedure, with_errors=False)
     everything = steps_from_states(states, procedure, with_errors=True)
     kinds = [procedure.step(event.step_id).kind for event in everything]
     return RecordingFigures(
-        fps=float(description["fps"]),
-        n_frames=int(description["n_frames"]),
+        fps=fps,
+        n_frames=len(visibility.visible_FC),
         step_frames=tuple(event.frame for event in correct),
         n_errors=sum(kind is StepKind.INCORRECT for kind in kinds),
         n_removals=sum(kind is StepKind.REMOVE for kind in kinds),
@@ -160,31 +167,32 @@ def figures_of(folder: Path) -> RecordingFigures:
 
 def summarise_set(recordings: Iterable[RecordingFigures]) -> SetStatistics:
     """The figures of a set."""
-    figures = list(recordings)
+    each = list(recordings)
     gaps: list[float] = []
     lengths: list[float] = []
     view_gaps: list[float] = []
     waits: list[float] = []
-    for one in figures:
+    for one in each:
         moments = sorted(set(one.step_frames))
         gaps += [(b - a) / one.fps for a, b in pairwise(moments)]
         views = runs_of(one.readable_F)
         lengths += [(end - start) / one.fps for start, end in views]
         view_gaps += [(b[0] - a[1]) / one.fps for a, b in pairwise(views)]
         waits += waits_of(one)
-    frames = sum(one.n_frames for one in figures)
+    frames = sum(one.n_frames for one in each)
     return SetStatistics(
-        recordings=len(figures),
-        mean_length=float(np.mean([one.n_frames / one.fps for one in figures])),
-        fps=figures[0].fps,
-        steps_per_recording=float(np.mean([len(one.step_frames) for one in figures])),
+        recordings=len(each),
+        mean_length=float(np.mean([one.n_frames / one.fps for one in each])),
+        fps=each[0].fps,
+        steps_per_recording=float(np.mean([len(one.step_frames) for one in each])),
         completion_gaps=Deciles.of(gaps),
-        clear_share=sum(int(one.readable_F.sum()) for one in figures) / frames,
+        clear_share=sum(int(one.readable_F.sum()) for one in each) / frames,
         view_lengths=Deciles.of(lengths),
         view_gaps=Deciles.of(view_gaps),
         waits=Deciles.of(waits),
-        errors_per_recording=float(np.mean([one.n_errors for one in figures])),
-        removals_per_recording=float(np.mean([one.n_removals for one in figures])),
+        errors_per_recording=float(np.mean([one.n_errors for one in each])),
+        removals_per_recording=float(np.mean([one.n_removals for one in each])),
+        visible_shares=Deciles.of(np.concatenate([one.mean_visible_F for one in each]).tolist()),
     )
 
 
@@ -235,5 +243,6 @@ def compare(measured: SetStatistics, real: SetStatistics | None) -> list[Compari
         ("mean wait from completion to clear view (s)", lambda s: mean(s.waits), False),
         ("incorrect completions per recording", lambda s: s.errors_per_recording, False),
         ("removals per recording", lambda s: s.removals_per_recording, False),
+        ("mean visible share of mounted components", lambda s: mean(s.visible_shares), False),
     )
     return [Comparison(name, get(measured), get(real) if real else None, must) for name, get, must in rows]
