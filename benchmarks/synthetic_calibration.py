@@ -1,0 +1,84 @@
+"""Do generated recordings look like real ones in numbers, and what does the occlusion dial do?
+
+Simulates recordings and measures what can be seen in every frame, without writing pictures: the same figures as
+`stormpsr synth generate` followed by `stormpsr synth stats`, faster.
+
+    python benchmarks/synthetic_calibration.py vehicle industreal --recordings 10
+    python benchmarks/synthetic_calibration.py gearbox meccano --recordings 4
+    python benchmarks/synthetic_calibration.py vehicle quick --recordings 6 --occlusion 0 0.25 0.5 0.75 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import asdict
+from multiprocessing import get_context
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from stormpsr.labels import StateTimeline
+from stormpsr.synthetic.operator import default_rates, simulate
+from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.profiles import PROFILES, profile_named
+from stormpsr.synthetic.recording_files import measure
+from stormpsr.synthetic.recording_spec import RecordingSpec
+from stormpsr.synthetic.stats import REAL, RecordingFigures, compare, figures, summarise_set
+
+Job = tuple[str, str, int, int, float]  # product, profile, seed, size, occlusion
+
+
+def one(job: Job) -> RecordingFigures:
+    """Simulate and measure one recording."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    name, profile_name, seed, size, occlusion = job
+    product, profile = Product.load(name), profile_named(profile_name)
+    variants = list(product.procedure().variants.values())
+    variant = variants[seed % len(variants)]
+    _, timeline, traits = simulate(product, variant, profile, seed=seed, occlusion=occlusion)
+    spec = RecordingSpec(
+        id="", split="train", seed=seed, product=name, product_digest="", variant=variant.name, profile=profile_name,
+        size=size, occlusion=occlusion, rates=default_rates(profile), video=False,
+    )  # fmt: skip
+    seen = measure(product, timeline, traits, spec).visibility
+    return figures(product.procedure(), StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("product")
+    parser.add_argument("profile", choices=PROFILES)
+    parser.add_argument("--recordings", type=int, default=6)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--occlusion", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.recordings)
+    real = REAL.get("industreal" if arguments.profile == "quick" else arguments.profile)
+    for occlusion in arguments.occlusion:
+        start = time.time()
+        jobs: list[Job] = [(arguments.product, arguments.profile, s, arguments.size, occlusion) for s in seeds]
+        with get_context("spawn").Pool(arguments.workers, maxtasksperchild=1) as pool:
+            statistics = summarise_set(pool.map(one, jobs, chunksize=1))
+        if arguments.json:
+            print(json.dumps({"occlusion": occlusion, **asdict(statistics)}))
+            continue
+        print(f"{arguments.product} {arguments.profile}, occlusion {occlusion}, {time.time() - start:.0f} s")
+        for row in compare(statistics, real):
+            shown = (row.measured, row.real, row.ratio)
+            figures_text = "  ".join("       –" if x is None else f"{x:8.3f}" for x in shown)
+            print(f"  {row.name:46s} {figures_text}{'' if row.within is not False or not row.calibrated else '  *'}")
+        for name in ("view_lengths", "view_gaps", "waits", "completion_gaps", "visible_shares"):
+            deciles = getattr(statistics, name)
+            if deciles:
+                print(f"  {name:18s}" + "".join(f"{x:8.2f}" for x in deciles.values))
+
+
+if __name__ == "__main__":
+    main()
