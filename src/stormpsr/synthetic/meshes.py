@@ -280,7 +280,7 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     try:
         import trimesh
     except ModuleNotFoundError as error:
-        raise MissingExtraError("reading mesh files", "synthetic", "trimesh") from error
+        raise MissingExtraError("reading mesh files", "synth", "trimesh") from error
     if not path.is_file():
         raise InputError("mesh file not found", path=path, cure="give a path relative to the product file")
     try:
@@ -290,13 +290,13 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     if not isinstance(loaded, trimesh.Trimesh) or len(loaded.faces) == 0:
         raise InputError("the mesh has no triangles", path=path, cure="export surfaces, not points or curves")
     loaded.merge_vertices(merge_tex=True, merge_norm=True)
-    if loaded.is_watertight:
-        loaded.fix_normals()  # some programs wind triangles either way
+    closed = bool(loaded.is_watertight and loaded.is_winding_consistent)
+    if closed and loaded.volume < 0:  # some programs wind all triangles the other way
+        loaded.invert()
     vertices = np.asarray(loaded.vertices, dtype=np.float64) * scale
     triangles = np.asarray(loaded.faces, dtype=np.int64)
     if len(triangles) > max_triangles:
         vertices, triangles = simplified(vertices, triangles, max_triangles)
-    closed = bool(loaded.is_watertight)
     return replace(_with_creases(vertices, triangles), closed=closed)
 
 

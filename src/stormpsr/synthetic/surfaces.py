@@ -22,7 +22,7 @@ def require_vtk(purpose: str) -> Any:
     try:
         import vtk
     except ModuleNotFoundError as error:
-        raise MissingExtraError(purpose, "synthetic", "vtk") from error
+        raise MissingExtraError(purpose, "synth", "vtk") from error
     return vtk
 
 
