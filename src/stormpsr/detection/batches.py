@@ -27,14 +27,16 @@ class BatchSettings:
     batch_size: int = 32
     negative_ratio: float = 0.5  # frames without a readable state for each one with
     class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
+    picture_share: float = 0.4  # of those with a state, taken from single rendered pictures where there are any
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
             raise InputError(f"batch_size is {self.batch_size}", cure="at least 2")
         if not self.negative_ratio >= 0:
             raise InputError(f"negative_ratio is {self.negative_ratio}", cure="0 means: no frames without a state")
-        if not 0 <= self.class_balance <= 1:
-            raise InputError(f"class_balance is {self.class_balance}", cure="it lies between 0 and 1")
+        for name in ("class_balance", "picture_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is {getattr(self, name)}", cure="it lies between 0 and 1")
 
     @property
     def n_readable(self) -> int:
@@ -46,7 +48,8 @@ class Batch:
     """Pictures and what is known about them. Where `readable_B` is false, the other rows mean nothing."""
 
     image_BSS3: NDArray[np.uint8]
-    readable_B: NDArray[np.bool_]
+    readable_B: NDArray[np.bool_]  # whether there is a box
+    maybe_hidden_B: NDArray[np.bool_]  # there is a box, but perhaps nobody could read the state
     corners_B4: NDArray[np.float32]  # x0, y0, x1, y1 in pixels
     state_class_B: NDArray[np.int64]
     bits_BC: NDArray[np.int64]  # -1, 0, 1, or UNKNOWN
@@ -75,8 +78,10 @@ class Batches:
         rng = np.random.default_rng((self.seed, step))
         settings = self.settings
         n_readable = settings.n_readable if self.frames.unreadable else settings.batch_size
-        rows = rng.choice(len(self.frames.readable), n_readable, p=self._chance_R)
+        n_pictures = round(n_readable * settings.picture_share) if self.frames.pictures else 0
+        rows = rng.choice(len(self.frames.readable), n_readable - n_pictures, p=self._chance_R)
         chosen = [self.frames.readable[row] for row in rows]
+        chosen += [self.frames.pictures[k] for k in rng.integers(len(self.frames.pictures) or 1, size=n_pictures)]
         n_others = settings.batch_size - n_readable
         chosen += [self.frames.unreadable[k] for k in rng.integers(len(self.frames.unreadable) or 1, size=n_others)]
         return self._load(chosen, rng)
@@ -104,7 +109,8 @@ class Batches:
             if moved is not None:
                 corners[i] = moved
         readable = np.array([frame.box is not None for frame in chosen])
-        return Batch(images, readable, corners, classes, bits)
+        maybe_hidden = np.array([frame.maybe_hidden for frame in chosen])
+        return Batch(images, readable, maybe_hidden, corners, classes, bits)
 
 
 def _box(frame: AnnotatedFrame) -> StateBox:

@@ -96,6 +96,7 @@ class CompactDetector(TorchDetector):
         state_B = np.array([self._row_of_class.get(int(c), 0) for c in batch.state_class_B])
         targets = Targets(
             readable_B=torch.from_numpy(batch.readable_B),
+            checked_B=torch.from_numpy(~batch.maybe_hidden_B),
             corners_B4=torch.from_numpy(batch.corners_B4),
             state_B=torch.from_numpy(state_B),
             part_BC=torch.from_numpy(part_BC),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stormpsr.boxes import COCO_FILE, Box, read_centre_boxes, read_coco_boxes
@@ -49,6 +49,7 @@ class AnnotatedFrame:
     frame: int
     image: Path
     box: StateBox | None = None
+    maybe_hidden: bool = False  # the box tells the state, but nobody has checked that it can be read
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,17 @@ class FrameSet:
     readable: tuple[AnnotatedFrame, ...]  # with a box
     unreadable: tuple[AnnotatedFrame, ...]  # without: the negatives
     n_without_class: int = 0  # boxes of states that the procedure has no class for: neither the one nor the other
+    pictures: tuple[AnnotatedFrame, ...] = ()  # single rendered pictures with boxes, for training
 
     def count_by_class(self) -> Counter[int]:
         return Counter(frame.box.state_class for frame in self.readable if frame.box)
 
+    def with_pictures(self, pictures: Sequence[AnnotatedFrame]) -> FrameSet:
+        return replace(self, pictures=tuple(pictures))
+
     def thinned(self, step: int) -> FrameSet:
         """Every `step`-th frame of either sort, for a quick look at a validation set."""
-        return FrameSet(self.procedure, self.readable[::step], self.unreadable[::step], self.n_without_class)
+        return replace(self, readable=self.readable[::step], unreadable=self.unreadable[::step])
 
 
 def read_frames(

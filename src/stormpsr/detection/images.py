@@ -8,27 +8,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from stormpsr.errors import InputError
 from stormpsr.models.detector import Image
+from stormpsr.recording import read_image
 
-__all__ = ["ImageStore", "Placement", "fit_square", "image_size", "read_image"]
+__all__ = ["ImageStore", "Placement", "fit_square", "image_size"]
 
 PADDING = 114  # grey, as detectors usually pad
 
 
-def read_image(path: str | Path) -> Image:
-    """An image file as red, green, blue."""
-    try:
-        data = np.fromfile(path, dtype=np.uint8)
-    except OSError as error:
-        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
-    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
-    if image is None:
-        raise InputError("this is not an image", path=path, cure="it may be cut short: copy it again, or remove it")
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
-
-
-def image_size(path: str | Path) -> tuple[int, int]:
+def image_size(path: Path) -> tuple[int, int]:
     """Width and height of an image file."""
     height, width = read_image(path).shape[:2]
     return width, height

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from stormpsr.detection.detector import StateDetector
 from stormpsr.detection.frames import AnnotatedFrame
-from stormpsr.detection.images import read_image
 from stormpsr.detection.overlap import overlap_of_boxes
 from stormpsr.models.detector import Detection
+from stormpsr.recording import read_image
 
 __all__ = ["Box", "SeenFrame", "confidence_and_success", "look_at_frames"]
 

@@ -54,7 +54,8 @@ class CompactConfig:
 class Targets:
     """What training pictures show; rows where `readable_B` is false mean nothing."""
 
-    readable_B: Tensor  # bool
+    readable_B: Tensor  # bool: there is a box, and a state
+    checked_B: Tensor  # bool: whether somebody made sure that the state can be read, or cannot
     corners_B4: Tensor
     state_B: Tensor  # index among the network's N classes
     part_BC: Tensor  # ABSENT, CORRECT, WRONG, or -100 if unknown
@@ -177,7 +178,10 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         return {
             "where": functional.cross_entropy(output.cell_logits_BK[seen], cell_B[seen], label_smoothing=0.05),
             "box": 2.0 * (1 - _generalised_iou(proposed_R4, targets.corners_B4[seen])).mean(),
-            "readable": functional.binary_cross_entropy_with_logits(output.readable_logit_B, seen.float()),
+            "readable": _mean_where(
+                functional.binary_cross_entropy_with_logits(output.readable_logit_B, seen.float(), reduction="none"),
+                targets.checked_B,
+            ),
             "state": functional.cross_entropy(output.state_logits_BN[seen], state_R),
             "culprit": 0.5 * self._culprit_loss(output.culprit_logits_BM[seen], state_R, part_RC),
             "parts": 3.0 * _mean_known(output.part_logits_BC3[seen], part_RC),
@@ -255,6 +259,10 @@ def _generalised_iou(a_R4: Tensor, b_R4: Tensor) -> Tensor:
     around = torch.maximum(a_R4[:, 2:], b_R4[:, 2:]) - torch.minimum(a_R4[:, :2], b_R4[:, :2])
     hull = around.prod(dim=1).clamp(min=1e-6)
     return overlap / both.clamp(min=1e-6) - (hull - both) / hull
+
+
+def _mean_where(values_B: Tensor, wanted_B: Tensor) -> Tensor:
+    return (values_B * wanted_B).sum() / wanted_B.sum().clamp(min=1)
 
 
 def _mean_known(logits_RC3: Tensor, part_RC: Tensor) -> Tensor:

@@ -1,0 +1,113 @@
+"""Detections of whole recordings, kept as files with the published columns, a file per recording.
+
+A recording that is there already is not looked at again, unless another detector made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stormpsr.datasets import RecordingFolder
+from stormpsr.detection.detector import StateDetector
+from stormpsr.detections import write_detections
+from stormpsr.errors import InputError
+from stormpsr.events import StateDetection
+from stormpsr.recording import open_recording
+
+__all__ = ["RunResult", "detect_recordings", "folder_digest"]
+
+NOTES_FILE = "detector.json"
+_CHUNK = 32
+
+OnProgress = Callable[[str, int, int], None]  # recording, frames done, frames in all
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run did."""
+
+    folder: Path
+    made: tuple[str, ...]
+    skipped: tuple[str, ...]  # there already
+
+
+def detect_recordings(
+    detector: StateDetector,
+    recordings: Sequence[RecordingFolder],
+    out: Path,
+    *,
+    digest: str,
+    min_confidence: float,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Write `NAME.csv` for each recording that has none yet. `digest` says which detector it is."""
+    names = [recording.name for recording in recordings]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two recordings are called {name!r}", cure="choose one split")
+    _claim(out, {"detector": digest, "kind": detector.kind, "min_confidence": min_confidence})
+    made: list[str] = []
+    for recording in recordings:
+        path = out / f"{recording.name}.csv"
+        if path.is_file():
+            continue
+        detections = list(_detections_of(detector, recording, min_confidence, on_progress))
+        draft = out / f".{recording.name}.{os.getpid()}"
+        try:
+            write_detections(draft, {recording.name: detections})
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        made.append(recording.name)
+    return RunResult(out, tuple(made), tuple(name for name in names if name not in made))
+
+
+def _detections_of(
+    detector: StateDetector, recording: RecordingFolder, min_confidence: float, on_progress: OnProgress | None
+) -> Iterator[StateDetection]:
+    opened = open_recording(recording, detector.procedure)
+    done = 0
+    frames = opened.frames()
+    while chunk := list(islice(frames, _CHUNK)):
+        found = detector.detect([frame.image for frame in chunk], min_confidence=min_confidence)
+        for frame, detections in zip(chunk, found, strict=True):
+            yield from (detection.in_frame(frame.index) for detection in detections)
+        done += len(chunk)
+        if on_progress:
+            on_progress(recording.name, done, opened.n_frames)
+
+
+def _claim(out: Path, notes: dict[str, Any]) -> None:
+    """Write down which detector fills the folder, or make sure that it is the same one as before."""
+    path = out / NOTES_FILE
+    if out.is_file():
+        raise InputError("the output is a file", path=out, cure="give the path of a folder")
+    if path.is_file():
+        try:
+            theirs = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"this is not JSON ({error})", path=path, cure="delete that folder") from None
+        if theirs != notes:
+            cure = "choose another folder, or delete this one"
+            raise InputError("the folder holds detections made otherwise", path=path, cure=cure)
+        return
+    if out.exists() and any(out.glob("*.csv")):
+        raise InputError("the folder holds other CSV files", path=out, cure="choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
+
+
+def folder_digest(folder: Path) -> str:
+    """A fingerprint of a saved detector: of every file that decides what it detects."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name != "metrics.json" and not path.name.startswith("."):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
