@@ -9,7 +9,7 @@ __all__ = ["mount"]
 
 def mount(app: typer.Typer) -> None:
     """Hang every command into the tree."""
-    from stormpsr.cli import decode, demo, labels, model, oracle, procedure, score, synth
+    from stormpsr.cli import boxes, decode, demo, detect, labels, model, oracle, procedure, score, synth
 
     app.add_typer(procedure.app, name="procedure")
     app.add_typer(labels.app, name="labels")
@@ -18,4 +18,6 @@ def mount(app: typer.Typer) -> None:
     app.command("decode")(decode.decode_command)
     app.command("oracle")(oracle.oracle_command)
     app.add_typer(synth.app, name="synth")
+    app.add_typer(boxes.app, name="boxes")
+    app.add_typer(detect.app, name="detect")
     app.command("demo")(demo.demo_command)

@@ -40,6 +40,10 @@ class Calibration:
     def apply(self, confidences: Floats) -> Floats:
         return _sigmoid(_logit(confidences) / self.temperature + self.bias)
 
+    def undo(self, confidences: Floats) -> Floats:
+        """The raw confidences that were calibrated."""
+        return _sigmoid((_logit(confidences) - self.bias) * self.temperature)
+
 
 def fit_calibration(confidences: Floats, right: NDArray[np.bool_], *, steps: int = 100) -> Calibration:
     """The calibration under which the outcomes are most likely (Newton's method on slope and bias).

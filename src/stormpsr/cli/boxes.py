@@ -1,0 +1,88 @@
+"""`stormpsr boxes`: annotated boxes out to annotation tools and trainers, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, print_json, print_table
+
+app = typer.Typer(help="Exchange annotated boxes with other tools (COCO and YOLO layouts).", no_args_is_help=True)
+
+ProcedureOption = Annotated[
+    str | None,
+    typer.Option("--procedure", "-p", help="A shipped procedure or a YAML file. Default: procedure.yaml of the data."),
+]
+
+
+@app.command("export")
+def export_command(
+    data: Annotated[Path, typer.Argument(help="Folder of recordings with images and boxes.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; it must not be there yet.")],
+    box_format: Annotated[Literal["coco", "yolo"], typer.Option("--format", "-f", help="The layout.")] = "coco",
+    procedure: ProcedureOption = None,
+    boxes: Annotated[
+        Path | None, typer.Option(help="Folder of NAME_GT.csv; default: OD_labels.json inside each recording.")
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="train, val or test; may be repeated. Default: those that are there.")
+    ] = None,
+    negative_ratio: Annotated[
+        float, typer.Option(min=0, help="Frames without a readable state per frame with one.")
+    ] = 0.0,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the images instead of linking to them.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write frames and boxes in a layout that CVAT, Label Studio, Roboflow, FiftyOne and trainers read.
+
+    Example: stormpsr boxes export data/vehicle exchange/vehicle --format yolo --negative-ratio 0.5
+    """
+    from stormpsr.cli.detect import need_packages, procedure_of
+
+    need_packages("exchanging boxes", "cv2")
+    from stormpsr.box_formats import export_boxes
+    from stormpsr.datasets import SPLITS, find_recordings
+    from stormpsr.detection.frames import read_frames
+
+    loaded = procedure_of(data, procedure)
+    there = {recording.split for recording in find_recordings(data)}
+    wanted: list[str | None] = list(split) if split else [s for s in SPLITS if s in there] or [None]
+    frames = {name or "train": read_frames(data, name, loaded, boxes_folder=boxes) for name in wanted}
+    counts = export_boxes(out, frames, box_format, negative_ratio=negative_ratio, copy=copy)
+    if as_json:
+        print_json({"folder": str(out), "format": box_format, "splits": counts})
+        return
+    rows = [[name, *(str(count[key]) for key in ("images", "boxes", "without_box"))] for name, count in counts.items()]
+    print_table(f"{box_format.upper()}: {out}", ["split", "images", "boxes", "without box"], rows, right=(1, 2, 3))
+
+
+@app.command("import")
+def import_command(
+    source: Annotated[Path, typer.Argument(help="Folder with annotations/*.json (COCO) or data.yaml (YOLO).")],
+    into: Annotated[Path, typer.Option(help="Folder of the recordings that the images came from.")],
+    procedure: ProcedureOption = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace boxes that are there already.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write boxes that another tool has changed into the recordings, as OD_labels.json.
+
+    Example: stormpsr boxes import exchange/vehicle --into data/vehicle --replace
+    """
+    from stormpsr.cli.detect import need_packages, procedure_of
+
+    need_packages("exchanging boxes", "cv2")
+    from stormpsr.box_formats import read_exchange, write_recording_boxes
+    from stormpsr.datasets import find_recordings
+    from stormpsr.errors import InputError
+
+    if not source.is_dir():
+        raise InputError("there is no such folder", path=source)
+    loaded = procedure_of(into, procedure)
+    folders = {recording.name: recording.path for recording in find_recordings(into)}
+    counts = write_recording_boxes(read_exchange(source, loaded), folders, loaded, replace=replace)
+    if as_json:
+        print_json({"into": str(into), "boxes": counts})
+        return
+    typer.echo(f"{sum(counts.values())} boxes into {len(counts)} recordings: {into}")

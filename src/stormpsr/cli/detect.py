@@ -1,0 +1,331 @@
+"""`stormpsr detect`: train, score and run assembly state detectors."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from stormpsr.cli.detect_report import Bar, print_evaluation, print_steps, step_rows
+from stormpsr.cli.output import JsonFlag, print_json, print_notes
+
+if TYPE_CHECKING:
+    from stormpsr.labels import Note
+    from stormpsr.procedure import Procedure
+
+app = typer.Typer(help="Train, score and run assembly state detectors.", no_args_is_help=True)
+
+_PACKAGES = ("torch", "timm", "safetensors", "cv2")
+
+Data = Annotated[Path, typer.Argument(help="Folder of recordings: frames, labels and OD_labels.json.")]
+Detector = Annotated[Path, typer.Argument(help="Folder of a trained detector.")]
+ProcedureOption = Annotated[
+    str | None,
+    typer.Option("--procedure", "-p", help="A shipped procedure or a YAML file. Default: procedure.yaml of the data."),
+]
+BoxesOption = Annotated[
+    Path | None, typer.Option(help="Folder of MECCANO's NAME_GT.csv; default: OD_labels.json inside each recording.")
+]
+Split = Annotated[Literal["train", "val", "test"], typer.Option(help="Which recordings.")]
+MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Weaker detections are left out.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads; default: all cores.")]
+
+
+@app.command("train")
+def train_command(
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector. Training that stopped goes on.")],
+    detector: Annotated[
+        Literal["compact", "yolox", "yolov8"],
+        typer.Option(help="compact (default), yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL)."),
+    ] = "compact",
+    procedure: ProcedureOption = None,
+    boxes: BoxesOption = None,
+    pictures: Annotated[
+        list[Path] | None, typer.Option(help="Single pictures as 'synth states' draws them; may be repeated.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="2400")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=2, help="Pictures per step.", show_default="32")] = None,
+    negative_ratio: Annotated[
+        float | None, typer.Option(min=0, help="Frames without a readable state per frame with.", show_default="0.5")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Greatest learning rate.", show_default="0.002")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="A setting of the network, for example image_size=128; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same pictures.")] = 0,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a detector on the frames whose state can be read, and calibrate it on the validation split.
+
+    Example: stormpsr detect train data/vehicle --pictures data/vehicle_states --out detectors/vehicle
+    """
+    need_packages("training a detector", *_PACKAGES)
+    from dataclasses import replace
+
+    from stormpsr.detection.batches import BatchSettings
+    from stormpsr.detection.coco_pictures import read_pictures
+    from stormpsr.detection.frames import read_frames
+    from stormpsr.detection.registry import make_detector
+    from stormpsr.detection.training_settings import TrainingSettings
+
+    _use_threads(threads)
+    loaded = procedure_of(data, procedure)
+    notes: list[Note] = []
+    train = read_frames(data, "train", loaded, boxes_folder=boxes, on_note=notes.append)
+    val = read_frames(data, "val", loaded, boxes_folder=boxes, on_note=notes.append)
+    print_notes(notes)
+    train = train.with_pictures([p for folder in pictures or () for p in read_pictures(folder, loaded)])
+    batch = replace(BatchSettings(), **_given(batch_size=batch_size, negative_ratio=negative_ratio))
+    settings = replace(TrainingSettings(seed=seed, batch=batch), **_given(steps=steps, learning_rate=learning_rate))
+    made = make_detector(detector, loaded, _settings(setting or []))
+    if not as_json:
+        typer.echo(
+            f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
+            f"{len(train.pictures)} single pictures; validation {len(val.readable)} and {len(val.unreadable)}"
+        )
+    started = time.perf_counter()
+    with Bar("training", enabled=not as_json) as bar:
+        try:
+            result = made.train(train, val, settings, folder=out, on_progress=bar.training)
+        except KeyboardInterrupt:
+            typer.echo("training is kept: the same command goes on from here", err=True)
+            raise
+    minutes = (time.perf_counter() - started) / 60
+    made.metrics["training"]["minutes"] = round(minutes, 2)
+    made.save(out)
+    last = result.history[-1].share_right if result.history else None
+    calibration = {"temperature": result.calibration.temperature, "bias": result.calibration.bias}
+    if as_json:
+        print_json({"folder": str(out), "minutes": minutes, "share_right_val": last, "calibration": calibration})
+        return
+    right = "" if last is None else f", {last:.1%} of readable validation frames right"
+    typer.echo(f"trained in {minutes:.1f} minutes{right}: {out}")
+
+
+@app.command("eval")
+def eval_command(
+    detector: Detector,
+    data: Data,
+    split: Split = "test",
+    boxes: BoxesOption = None,
+    every: Annotated[int, typer.Option(min=1, help="Look at every so many frames only.")] = 1,
+    min_confidence: MinConfidence = 0.5,
+    wrong_parts: Annotated[
+        Literal["error_class", "component_classes", "readout"] | None,
+        typer.Option(help="How the compact detector tells wrong parts; default: as it was trained."),
+    ] = None,
+    plots: Annotated[Path | None, typer.Option(help="Folder for the pictures of the scores.")] = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Score a detector: average precision, states, wrong parts, silence where nothing can be read, speed.
+
+    Example: stormpsr detect eval detectors/vehicle data/vehicle --split test --plots scores/
+    """
+    need_packages("scoring a detector", *_PACKAGES, "faster_coco_eval")
+    from stormpsr.datasets import find_recordings
+    from stormpsr.detection.evaluating import draw_evaluation, evaluate
+    from stormpsr.detection.frames import read_frames
+    from stormpsr.detection.looking import look_at_frames
+
+    _use_threads(threads)
+    loaded = _load(detector, wrong_parts)
+    procedure = loaded.procedure
+    frames = read_frames(data, split, procedure, boxes_folder=boxes)
+    chosen = [*frames.readable[::every], *frames.unreadable[::every]]
+    with Bar("frames", enabled=not as_json) as bar:
+        seen = look_at_frames(loaded, chosen, on_progress=bar.count)
+    evaluation = evaluate(seen, find_recordings(data, split), procedure, min_confidence=min_confidence)
+    milliseconds = _milliseconds_per_frame(loaded, chosen)
+    paths: list[Path] = []
+    if plots is not None:
+        paths = draw_evaluation(plots, seen, procedure, min_confidence=min_confidence, uncalibrate=loaded.calibration)
+    if as_json:
+        about = {"detector": str(detector), "split": split, "milliseconds_per_frame": milliseconds}
+        print_json({**about, **evaluation.to_dict(), "pictures": [str(path) for path in paths]})
+        return
+    print_evaluation(f"{detector} on split {split!r}", evaluation, milliseconds)
+    for path in paths:
+        typer.echo(str(path))
+
+
+@app.command("run")
+def run_command(
+    detector: Detector,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for NAME.csv. What is there is kept.")],
+    split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Default: all recordings.")] = None,
+    min_confidence: MinConfidence = 0.1,
+    procedure: ProcedureOption = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Detect in every frame of recordings; 'stormpsr decode' turns the files into steps.
+
+    Example: stormpsr detect run detectors/vehicle data/vehicle --split test --out detections/test
+    """
+    need_packages("detecting", *_PACKAGES)
+    from stormpsr.datasets import find_recordings
+    from stormpsr.detection.registry import load_detector
+    from stormpsr.detection.running import detect_recordings, folder_digest
+    from stormpsr.procedure import Procedure
+
+    _use_threads(threads)
+    loaded = load_detector(detector, Procedure.load(procedure) if procedure else None)
+    recordings = find_recordings(data, split)
+    with Bar("frames", enabled=not as_json) as bar:
+        result = detect_recordings(
+            loaded,
+            recordings,
+            out,
+            digest=folder_digest(detector),
+            min_confidence=min_confidence,
+            on_progress=bar.recording,
+        )
+    if as_json:
+        print_json({"folder": str(out), "made": result.made, "skipped": result.skipped})
+        return
+    typer.echo(f"{len(result.made)} recordings, {len(result.skipped)} were there already: {out}")
+
+
+@app.command("steps")
+def steps_command(
+    data: Data,
+    val: Annotated[Path, typer.Option(help="Detections of the validation split, to tune thresholds on.")],
+    test: Annotated[Path, typer.Option(help="Detections of the test split, to score.")],
+    procedure: ProcedureOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Score the detection-only baselines B1, B2, B3 with thresholds tuned on validation recordings.
+
+    Beside them stands how long a perfect detector would have to wait for a clear view after each completion.
+
+    Example: stormpsr detect steps data/vehicle --val detections/val --test detections/test
+    """
+    from stormpsr.datasets import find_recordings
+    from stormpsr.detection.steps import METHODS, clear_view_bound, read_detected, tune_baseline
+
+    loaded = procedure_of(data, procedure)
+    tuning = read_detected(find_recordings(data, "val"), val, loaded)
+    folders = find_recordings(data, "test")
+    scoring = read_detected(folders, test, loaded)
+    tuned = [tune_baseline(name, method, tuning, loaded) for name, method in METHODS]
+    rows = step_rows(tuned, scoring, loaded)
+    bound = clear_view_bound(folders, loaded)
+    if as_json:
+        from dataclasses import asdict
+
+        print_json({"rows": rows, "bound": None if bound is None else asdict(bound), "n_recordings": len(scoring)})
+        return
+    print_steps(rows, bound, len(scoring))
+
+
+@app.command("adopt")
+def adopt_command(
+    weights: Annotated[Path, typer.Argument(help="A .pt file of ultralytics. It may run code: trust its source.")],
+    procedure: Annotated[str, typer.Option("--procedure", "-p", help="A shipped procedure or a YAML file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector.")],
+    image_size: Annotated[int, typer.Option(help="Pixels of a side that it was trained with.")] = 640,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take over a trained YOLOv8, for example a published one.
+
+    Example: stormpsr detect adopt best.pt --procedure industreal --out detectors/published
+    """
+    need_packages("taking over a YOLOv8", *_PACKAGES)
+    from stormpsr.detection.yolov8 import Yolov8Detector
+    from stormpsr.procedure import Procedure
+
+    made = Yolov8Detector.adopt(weights, Procedure.load(procedure), image_size=image_size)
+    made.save(out)
+    if as_json:
+        print_json({"folder": str(out), "model": made.config.model})
+        return
+    typer.echo(f"{made.config.model}: {out}")
+
+
+# ---------------------------------------------------------------------- options
+def need_packages(purpose: str, *names: str) -> None:
+    """Say in one line what to install, before anything runs into a missing package."""
+    from importlib.util import find_spec
+
+    from stormpsr.errors import MissingExtraError
+
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(purpose, "detect", ", ".join(missing))
+
+
+def procedure_of(data: Path, given: str | None) -> Procedure:
+    """The procedure that was asked for, or the one that lies in the data."""
+    from stormpsr.datasets import find_recordings
+    from stormpsr.errors import InputError
+    from stormpsr.procedure import Procedure
+
+    if given is not None:
+        return Procedure.load(given)
+    own = [recording.path / "procedure.yaml" for recording in find_recordings(data)]
+    found = next((path for path in (data / "procedure.yaml", *own) if path.is_file()), None)
+    if found is None:
+        raise InputError("the data does not say which procedure it shows", path=data, cure="give --procedure")
+    return Procedure.load(found)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """`name=value` pairs; values are numbers where they look like numbers."""
+    import yaml
+
+    from stormpsr.errors import InputError
+
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set {pair}", cure="write it like --set image_size=128")
+        found[name.strip()] = yaml.safe_load(value)
+    return found
+
+
+def _use_threads(threads: int | None) -> None:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def _load(folder: Path, wrong_parts: str | None) -> Any:
+    from stormpsr.detection.registry import load_detector
+    from stormpsr.errors import InputError
+
+    loaded: Any = load_detector(folder)
+    if wrong_parts is not None:
+        if loaded.kind != "compact":
+            raise InputError(f"a {loaded.kind} detector has one error class", cure="leave --wrong-parts out")
+        loaded.wrong_parts = wrong_parts
+    return loaded
+
+
+def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) -> float:
+    """Time to detect in one image at a time, without reading it; the median of a few."""
+    from statistics import median
+
+    from stormpsr.recording import read_image
+
+    images = [read_image(frame.image) for frame in frames[:most]]
+    detector.detect(images[:1])
+    taken = []
+    for image in images:
+        started = time.perf_counter()
+        detector.detect([image])
+        taken.append(time.perf_counter() - started)
+    return 1000 * median(taken)
