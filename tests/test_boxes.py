@@ -76,7 +76,7 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
 
 
 def test_binary_data_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="0008_GT.csv:1: this is not text in UTF-8"):
+    with pytest.raises(InputError, match=r"0008_GT\.csv:1: this is not text in UTF-8"):
         read_centre_boxes(rows(tmp_path, b"\xff\xd8\xff\xe0"))
 
 

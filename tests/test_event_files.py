@@ -98,7 +98,9 @@ def test_only_the_split_that_is_asked_for_is_paired(tmp_path: Path) -> None:
 def test_a_recording_in_two_splits_is_refused_unless_one_is_chosen(tmp_path: Path) -> None:
     labels = recordings(tmp_path / "labels", "train/0008", "test/0008")
     events = files(tmp_path / "events", "0008.csv")
-    with pytest.raises(InputError, match="recording '0008' is there more than once: test, train; choose one with --spl"):
+    with pytest.raises(
+        InputError, match="recording '0008' is there more than once: test, train; choose one with --spl"
+    ):
         pair_files(labels, events)
     assert paired(labels, events, "test") == {"0008": "0008.csv"}
 

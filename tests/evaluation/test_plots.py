@@ -34,8 +34,8 @@ def summary_of(*pairs: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> S
 
 
 def pixels(path: Path) -> NDArray[np.uint8]:
-    image = pytest.importorskip("PIL.Image").open(path)
-    return np.asarray(image.convert("RGB"))
+    with pytest.importorskip("PIL.Image").open(path) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def amount(picture: NDArray[np.uint8], colour: tuple[int, int, int], rows: slice = slice(None)) -> int:

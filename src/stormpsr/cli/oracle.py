@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, number, print_json, print_notes, print_table
+from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.oracle import OracleRecording
@@ -76,15 +76,17 @@ def oracle_command(
         for row in rows
     ]
     which = "all splits" if split == "all" else f"split {split!r}"
-    title = f"A perfect detector on {len(recordings)} recordings of {loaded.name!r}, {which}"
+    title = f"A perfect detector on {counted(len(recordings), 'recording')} of {loaded.name!r}, {which}"
     columns = ["decoder", "threshold", "protocol", "POS", "F1", "tau (s)", "tau (frames)"]
     print_table(title, columns, table, right=(1, 3, 4, 5, 6))
     boxed = sum(recording.n_boxes for recording in recordings)
     unknown = sum(recording.n_boxes_without_class for recording in recordings)
     typer.echo(f"{boxed} boxes, {unknown} of them of states that the detector has no class for")
+    never = bound["n_labels"] - bound["n_followed"]
     typer.echo(
         f"wait from a completion to the next box that has a class: mean {number(bound['mean_wait_seconds'], 1)} s over "
-        f"{bound['n_followed']} of {bound['n_labels']} completions; the others are never followed by one"
+        f"{bound['n_followed']} of {bound['n_labels']} completions"
+        + (f"; {never} never followed by one" if never else "")
     )
     if without_boxes:
         typer.echo(f"left out, no boxes: {', '.join(without_boxes)}")

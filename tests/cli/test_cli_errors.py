@@ -1,0 +1,214 @@
+"""What all commands share: help, JSON, one-line errors, exit codes, and a quick start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import stormpsr
+from stormpsr.cli.run import app
+
+Call = Callable[..., Any]  # the fixtures `cli` and `write`
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+EVERY_COMMAND = pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+
+
+def takes_files(command: Any) -> bool:
+    """Whether a command has an argument: all arguments are files or folders, or names of files to come."""
+    return any(parameter.param_type_name == "argument" for parameter in command.params)
+
+
+# ---------------------------------------------------------------------- every command in the tree
+def test_the_tree_has_the_commands_that_the_documentation_names() -> None:
+    expected = {("labels", "check"), ("labels", "convert"), ("score",), ("decode",), ("oracle",), ("demo",)}
+    assert expected <= set(COMMANDS)
+
+
+@EVERY_COMMAND
+def test_a_command_speaks_json(words: tuple[str, ...]) -> None:
+    flags = [option for parameter in COMMANDS[words].params for option in parameter.opts]
+    assert "--json" in flags
+
+
+@EVERY_COMMAND
+def test_a_command_says_what_it_does_and_shows_how(words: tuple[str, ...]) -> None:
+    text = COMMANDS[words].help or ""
+    assert len(text.split("\n\n")[0]) > 20
+    assert takes_files(COMMANDS[words]) <= (f"Example: stormpsr {' '.join(words)}" in text)
+
+
+@EVERY_COMMAND
+def test_what_a_command_needs_is_explained(words: tuple[str, ...]) -> None:
+    for parameter in COMMANDS[words].params:
+        if parameter.required:
+            assert getattr(parameter, "help", None), f"{parameter.name} has no help"
+
+
+@EVERY_COMMAND
+def test_help_of_a_command_is_printed(cli: Call, words: tuple[str, ...]) -> None:
+    outcome = cli(*words, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"Usage: stormpsr {' '.join(words)}" in outcome.out
+
+
+@EVERY_COMMAND
+def test_an_unknown_option_is_refused_by_every_command(cli: Call, words: tuple[str, ...]) -> None:
+    assert cli(*words, "--no-such-option").is_refusal(f"see 'stormpsr {' '.join(words)} --help'")
+
+
+# ---------------------------------------------------------------------- the words themselves
+def test_without_arguments_the_help_is_shown(cli: Call) -> None:
+    outcome = cli()
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Usage: stormpsr" in outcome.out
+    assert "Usage: stormpsr labels" in cli("labels").out
+
+
+def test_a_misspelt_command_is_refused_with_a_guess(cli: Call) -> None:
+    assert cli("scoer").is_refusal("No such command 'scoer'", "Did you mean 'score'? see 'stormpsr --help'")
+
+
+def test_a_missing_argument_is_named(cli: Call) -> None:
+    assert cli("score", "labels", "-p", "meccano").is_refusal("Missing argument", "events", "stormpsr score --help")
+
+
+def test_a_missing_option_is_named(cli: Call) -> None:
+    assert cli("labels", "check", ".").is_refusal("Missing option '--procedure'", "stormpsr labels check --help")
+
+
+def test_arguments_too_many_are_refused(cli: Call) -> None:
+    assert cli("decode", "a", "b", "-p", "meccano").is_refusal("unexpected extra argument", "b")
+
+
+def test_a_misspelt_procedure_is_refused_with_a_guess(cli: Call) -> None:
+    assert cli("decode", ".", "-p", "mecano").is_refusal("no procedure 'mecano'; did you mean 'meccano'?")
+
+
+def test_a_procedure_file_that_is_not_there_is_named(cli: Call) -> None:
+    assert cli("decode", ".", "-p", "mine.yaml").is_refusal("mine.yaml")
+
+
+def test_options_may_stand_before_and_after_the_arguments(cli: Call, write: Call, lamp_file: str) -> None:
+    write("d.csv", "1_build,5,1,0.9\n")
+    before = cli("decode", "--json", "-p", lamp_file, "d.csv")
+    after = cli("decode", "d.csv", "-p", lamp_file, "--json")
+    assert before.code == 0
+    assert before == after
+
+
+# ---------------------------------------------------------------------- errors
+def test_an_error_is_one_line_with_file_line_and_cure(cli: Call, write: Call, lamp_file: str) -> None:
+    write("d.csv", "1_build,5,1,0.9\n1_build,-5,1,0.9\n")
+    outcome = cli("decode", "d.csv", "-p", lamp_file)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "error: d.csv:2: frame '-5' is negative; frames count from 0\n"
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_debug_shows_the_traceback_wherever_it_stands(cli: Call, place: int) -> None:
+    arguments = ["decode", "nowhere", "-p", "meccano"]
+    assert "Traceback" not in cli(*arguments).err
+    outcome = cli(*arguments[:place], "--debug", *arguments[place:])
+    assert outcome.code == 2
+    assert "Traceback (most recent call last)" in outcome.err
+    assert outcome.err.splitlines()[-1] == "error: nowhere: there is no such file or folder"
+
+
+def test_with_json_an_error_is_json_too(cli: Call, write: Call, lamp_file: str) -> None:
+    write("d.csv", "1_build,-5,1,0.9\n")
+    outcome = cli("decode", "d.csv", "-p", lamp_file, "--json")
+    assert (outcome.code, outcome.out) == (2, "")
+    error = json.loads(outcome.err)
+    assert (error["path"], error["line"]) == ("d.csv", 1)
+    assert error["error"].startswith("d.csv:1: frame '-5' is negative")
+
+
+def test_a_folder_in_place_of_a_procedure_is_one_line_too(cli: Call) -> None:
+    assert cli("decode", ".", "-p", ".").is_refusal()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user who may be refused access")
+def test_a_folder_that_may_not_be_written_to_is_one_line_too(
+    cli: Call, tmp_path: Path, write: Call, lamp_file: str
+) -> None:
+    write("d.csv", "1_build,5,1,0.9\n")
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert cli("decode", "d.csv", "-p", lamp_file, "--out", "closed/new").is_refusal("permission denied")
+
+
+def test_a_file_in_the_way_of_a_folder_is_one_line_too(cli: Call, write: Call, lamp_file: str) -> None:
+    write("d.csv", "1_build,5,1,0.9\n")
+    assert cli("decode", "d.csv", "-p", lamp_file, "--out", "d.csv/new").is_refusal("d.csv")
+
+
+# ---------------------------------------------------------------------- as its own process
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stormpsr", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, **options)
+
+
+def test_python_m_stormpsr_is_the_command_line() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"stormpsr {stormpsr.__version__}\n", "")
+    assert run("no-such-command").returncode == 2
+
+
+def test_a_terminal_that_cannot_show_a_character_does_not_stop_the_work(tmp_path: Path) -> None:
+    done = run("demo", "--out", str(tmp_path), env={**os.environ, "PYTHONIOENCODING": "ascii", "MPLBACKEND": "agg"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "B3 expected" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -m stormpsr --help | head -c 1'
+    if os.name != "posix":
+        pytest.skip("needs a shell with head")
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+CPU_TIME = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "stormpsr", "--help"], check=True, stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the resource module")
+def test_help_answers_in_less_than_half_a_second_of_work() -> None:
+    best = min(
+        float(subprocess.run([sys.executable, "-c", CPU_TIME], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    )
+    assert best < 0.5
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from stormpsr.cli import main; main(['--help']); "
+        "heavy = {'numpy', 'yaml', 'matplotlib', 'PIL', 'vtk', 'torch', 'av', 'cv2', 'pyvista'} & set(sys.modules); "
+        "print(sorted(heavy), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=True)
+    assert done.stderr == "[]\n"
