@@ -21,33 +21,49 @@ MODULES = {
 # Rooms from the ground up: a room may import from itself and from those named, which all stand above it in this table.
 # A module belongs to the room with the longest name that it starts with, so a new file needs a line here only if none
 # fits. Imports inside functions count as well.
+CORE = ["errors", "events", "procedure", "labels"]
 ROOMS: dict[str, list[str]] = {
     "errors": [],
     "events": ["errors"],
     "yaml_nodes": ["errors"],
+    "row_files": ["errors"],
     "layered_layout": [],
     "procedure": ["errors", "yaml_nodes", "layered_layout"],
     "labels": ["errors", "events", "procedure"],
     "recognition": ["errors", "events", "procedure"],
     "evaluation.edit_distance": [],
     "evaluation.metrics": ["errors", "events", "procedure", "evaluation.edit_distance"],
-    "detections": ["errors", "events", "procedure", "labels"],
-    "boxes": ["errors", "procedure", "labels"],
-    "datasets": ["errors", "labels"],
-    "event_files": ["errors", "labels", "datasets"],
-    "label_audit": ["errors", "events", "procedure", "labels", "datasets"],
-    "evaluation.summary": ["errors", "events", "procedure", "labels", "evaluation.metrics"],
+    "detections": CORE,
+    "boxes": CORE,
+    "datasets": CORE,
+    "event_files": [*CORE, "datasets"],
+    "label_audit": [*CORE, "datasets"],
+    "recording": [*CORE, "datasets"],
+    "frame_cache": ["errors", "row_files", "recording"],
+    "embeddings": ["errors", "row_files"],
+    "evaluation.summary": [*CORE, "evaluation.metrics"],
     "evaluation": [
-        *("errors", "events", "procedure", "labels", "detections", "datasets", "event_files", "boxes"),
-        *("recognition", "evaluation.metrics", "evaluation.summary"),
+        *(*CORE, "detections", "datasets", "event_files", "boxes", "recognition"),
+        *("evaluation.metrics", "evaluation.summary"),
     ],
-    "sampling": ["errors", "events", "procedure", "labels"],
-    "synthetic": ["errors", "events", "procedure", "labels"],
+    "sampling": CORE,
+    "synthetic": CORE,
     "config": ["errors", "yaml_nodes", "sampling"],
-    "models": ["errors", "events", "yaml_nodes", "procedure"],
-    "detection": ["errors", "events", "procedure", "labels", "boxes", "datasets", "models"],
+    "models": ["errors", "events", "yaml_nodes", "procedure", "config"],
+    "checkpoint": ["errors", "procedure", "config", "models"],
+    "detection": [
+        *(*CORE, "detections", "boxes", "datasets", "recording", "recognition", "models", "synthetic"),
+        *("evaluation", "evaluation.summary"),
+    ],
+    "training": [
+        *(*CORE, "datasets", "recording", "frame_cache", "embeddings", "sampling", "config", "models", "checkpoint"),
+        *("recognition", "evaluation.metrics"),
+    ],
 }
-SAME_ROOM = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
+SAME_ROOM = {
+    "evaluation.released": "evaluation.metrics",  # two halves of `score`, kept apart for clarity
+    "box_formats": "detection",
+}
 EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them
 ROOT = ("", "__main__")  # the package itself, which only hands names on
 
@@ -158,7 +174,7 @@ def test_the_library_neither_prints_nor_reads_the_clock(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id in ("print", "input")] == []
-    edge_only = {"typer", "click", "rich", "time", "datetime", "logging"}
+    edge_only = {"typer", "click", "rich", "time", "datetime"}
     assert [name for _, name in imports_of(MODULES[module]) if name.split(".")[0] in edge_only] == []
 
 
