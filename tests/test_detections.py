@@ -118,9 +118,10 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, lamp: Procedure, row
     assert message in str(caught.value)
 
 
-def test_a_bad_first_row_is_not_mistaken_for_a_header(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"detections\.csv:1: frame '-5' is negative"):
-        read_detection_table(file_of(tmp_path, "r,-5,2,0.9\n"))
+@pytest.mark.parametrize("row", ["r,-5,2,0.9", "r,five,2,0.9", "r,5,two,0.9", "r,five,two,0.9", "recording,frame"])
+def test_a_bad_first_row_is_not_mistaken_for_a_header(tmp_path: Path, row: str) -> None:
+    with pytest.raises(InputError, match=r"detections\.csv:1: "):
+        read_detection_table(file_of(tmp_path, row + "\nr,5,2,0.9\n"))
 
 
 def test_without_a_procedure_classes_are_not_checked(tmp_path: Path) -> None:

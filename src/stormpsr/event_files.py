@@ -94,7 +94,7 @@ class _EventFiles:
             words = path.stem.split("_")
             begins = ("_".join(words[:n]) for n in range(len(words), 0, -1))
             owner = next((begin for begin in begins if begin in known), None)
-            if owner is not None and owner != path.stem:
+            if owner is not None:
                 self._by_prefix[owner].append(path)
 
     def of(self, name: str) -> list[Path]:

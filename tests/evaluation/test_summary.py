@@ -58,6 +58,12 @@ def test_a_recording_without_a_match_has_no_delay_and_is_counted_not_averaged() 
     assert group.pos == pytest.approx(0.5)
 
 
+def test_the_interval_of_the_delay_leaves_out_recordings_without_a_match() -> None:
+    interval = summarise([PERFECT, NOTHING, NOTHING]).all.delay_interval
+    assert interval is not None
+    assert (interval.low, interval.high) == (2.0, 2.0)
+
+
 def test_where_nothing_was_ever_matched_there_is_no_delay_at_all() -> None:
     group = summarise([NOTHING, NOTHING]).all
     assert group.delay_seconds is None

@@ -36,9 +36,9 @@ def check(
 ) -> None:
     """Audit a folder of labels and name what is wrong by file and line.
 
-    Looks for: rows out of order, unknown step ids, impossible steps, duplicates, frames beyond the end,
+    Rows: unknown step ids, out of order, there twice, impossible steps and states, frames beyond the end.
 
-    missing recordings, and files of one recording that contradict each other.
+    Recordings: missing, there twice, without labels, with files that contradict each other.
 
     Exit code 1 if there are errors; warnings alone do not count.
 
