@@ -42,7 +42,7 @@ def export_command(
     from stormpsr.cli.detect import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.box_formats import export_boxes
+    from stormpsr.detection.box_formats import export_boxes
     from stormpsr.datasets import SPLITS, find_recordings
     from stormpsr.detection.frames import read_frames
 
@@ -73,7 +73,7 @@ def import_command(
     from stormpsr.cli.detect import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.box_formats import read_exchange, write_recording_boxes
+    from stormpsr.detection.box_formats import read_exchange, write_recording_boxes
     from stormpsr.datasets import find_recordings
     from stormpsr.errors import InputError
 

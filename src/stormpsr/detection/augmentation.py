@@ -63,7 +63,10 @@ def _move(
         moved_box = None if box is None else _moved_corners(box, matrix_23)
         if moved_box is None or (min(moved_box) >= 0 and max(moved_box) <= size):
             border = (PADDING, PADDING, PADDING)
-            moved = cv2.warpAffine(image, matrix_23, (size, size), flags=cv2.INTER_LINEAR, borderValue=border)
+            # boxes are measured from the picture's edge, OpenCV's pixels from their middle
+            in_pixels_23 = matrix_23.copy()
+            in_pixels_23[:, 2] += matrix_23[:, :2] @ (0.5, 0.5) - 0.5
+            moved = cv2.warpAffine(image, in_pixels_23, (size, size), flags=cv2.INTER_LINEAR, borderValue=border)
             return np.asarray(moved, dtype=np.uint8), moved_box
     return image, box
 

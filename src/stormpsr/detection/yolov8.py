@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stormpsr.box_formats import export_boxes
+from stormpsr.detection.box_formats import export_boxes
 from stormpsr.detection.batches import Batch
 from stormpsr.detection.frames import FrameSet
 from stormpsr.detection.images import Placement
