@@ -5,7 +5,9 @@
 
 Every worker is a process of its own, as in the generator, and draws the same number of frames, spread over a whole
 simulated recording; a run's time is that of its slowest worker, without starting up. Frames are drawn, measured and
-encoded as JPEG, but not written. The output is Markdown.
+encoded as JPEG, but not written. On a machine that has other work, a run in which the workers got less than
+`--least-share` of a processor each says nothing about the program and is repeated, `--tries` times at most. The output
+is Markdown.
 """
 
 from __future__ import annotations
@@ -127,24 +129,42 @@ def run(product: str, size: int, frames: int, workers: int, split: bool = False)
     return [json.loads(output) for output in outputs]
 
 
-def report(product: str, sizes: list[int], frames: int, repeats: int) -> None:
+def processor_share(results: list[dict[str, Any]]) -> float:
+    """How much of a processor the worst-off worker had."""
+    return min(r["processor_seconds"] / r["seconds"] for r in results)
+
+
+def undisturbed_run(product: str, size: int, frames: int, workers: int, least_share: float, tries: int) -> Any:
+    """The first run in which every worker had its processor, or else the least disturbed one."""
+    best: list[dict[str, Any]] | None = None
+    for _ in range(tries):
+        results = run(product, size, frames, workers)
+        if best is None or processor_share(results) > processor_share(best):
+            best = results
+        if processor_share(best) >= least_share:
+            break
+    return best
+
+
+def report(product: str, sizes: list[int], frames: int, repeats: int, least_share: float, tries: int) -> None:
     print(f"Product `{product}`, medians of {repeats}:\n")
-    print("| size | workers | frames/s | (range) | processor time | peak memory | JPEG per 1,000 frames | start |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| size | workers | frames/s | range | processor share | processor time | peak memory | JPEG | start |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for size in sizes:
         count = frames if size <= 128 else max(frames * 128 // size, 60)
         for workers in (1, 2):
-            runs = [run(product, size, count, workers) for _ in range(repeats)]
+            runs = [undisturbed_run(product, size, count, workers, least_share, tries) for _ in range(repeats)]
             speeds = [workers * count / max(r["seconds"] for r in results) for results in runs]
             last = runs[-1]
             spread = f"{min(speeds):.0f} to {max(speeds):.0f}"
             cost = statistics.median(r["processor_seconds"] / count for results in runs for r in results)
+            share = statistics.median(processor_share(results) for results in runs)
             memory = max(r["peak_megabytes"] for r in last)
             weight = sum(r["bytes"] for r in last) / (workers * count) * 1000 / 1e6
             start = statistics.median(r["start_seconds"] for results in runs for r in results)
             print(
-                f"| {size} | {workers} | {statistics.median(speeds):.0f} | {spread} | {cost * 1e3:.1f} ms a frame "
-                f"| {memory:.0f} MB a worker | {weight:.1f} MB | {start:.1f} s |",
+                f"| {size} | {workers} | {statistics.median(speeds):.0f} | {spread} | {share:.0%} "
+                f"| {cost * 1e3:.1f} ms a frame | {memory:.0f} MB a worker | {weight:.1f} MB / 1,000 | {start:.1f} s |",
                 flush=True,
             )
     print("\nMilliseconds of processor time per frame, one worker:\n")
@@ -167,13 +187,15 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 224, 640])
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--least-share", type=float, default=0.9)
+    parser.add_argument("--tries", type=int, default=1)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--split", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker is not None:
         print(json.dumps(work(options.product, options.sizes[0], options.frames, options.worker, options.split)))
     else:
-        report(options.product, options.sizes, options.frames, options.repeats)
+        report(options.product, options.sizes, options.frames, options.repeats, options.least_share, options.tries)
 
 
 if __name__ == "__main__":
