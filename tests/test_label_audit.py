@@ -96,10 +96,10 @@ def test_every_bad_row_of_a_step_file_is_an_error(audit_of: AuditOf) -> None:
 
 
 def test_every_bad_row_of_a_raw_file_is_an_error(audit_of: AuditOf) -> None:
-    bad = "0.jpg,0,0,0\n10.jpg,1,0\n20.jpg,1,2,0\n30.jpg,1,x,0\nlast.jpg,1,1,0\n40.jpg,1,1,1,\n"
+    bad = "0.jpg,0,0,0\n10.jpg,1,0\n20.jpg,1,2,0\n30.jpg,1,x,0\nlast.jpg,1,1,0\n40.jpg,1,1,1,\n50.jpg,1,1,1,1\n"
     found = audit_of({RAW: bad})
-    assert [(severity, path, line) for severity, path, line, _ in found] == [("error", RAW, n) for n in (2, 3, 4, 5)]
-    assert "3 components" in found[0][3]
+    assert [(severity, path, line) for severity, path, line, _ in found] == [("error", RAW, n) for n in (2, 3, 4, 5, 7)]
+    assert [found[0][3], found[4][3]] == [f"{n} states in a row, but 'lamp' has 3 components" for n in (2, 4)]
 
 
 def test_one_frame_with_two_different_states_is_an_error(audit_of: AuditOf) -> None:

@@ -178,6 +178,10 @@ def _parse_step(row: list[str], procedure: Procedure, path: Path, line: int) -> 
 def _parse_state(row: list[str], procedure: Procedure, path: Path, line: int) -> None:
     parse_frame(row[0], path, line)
     cells = row[1:] if len(row) <= procedure.n_components + 1 or row[-1] else row[1:-1]
+    if len(cells) != procedure.n_components:
+        raise InputError(
+            f"{len(cells)} states in a row, but {procedure.name!r} has {procedure.n_components} components"
+        )
     procedure.check_bits([parse_whole(cell, f"component {k}", path, line) for k, cell in enumerate(cells)])
 
 
