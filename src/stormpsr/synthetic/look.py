@@ -100,7 +100,7 @@ class Look:
         kind = str(rng.choice(TABLE_KINDS))
         table, accent = _table_colours(rng, kind)
         occupied = [(0.0, 0.0, 0.19), (0.0, -0.25, 0.2), *keep_clear]
-        warmth = rng.normal(0, 0.05)
+        warmth = rng.normal(0, 0.04)
         return cls(
             seed=seed,
             table_kind=kind,
@@ -169,7 +169,7 @@ def _lights(rng: np.random.Generator) -> tuple[Light, ...]:
     for strength, height, share in ((0.62, (0.9, 1.35), 1.0), (0.3, (0.5, 1.0), 0.6), (0.14, (-0.2, 0.4), 1.0)):
         elevation = rng.uniform(*height)
         direction = (np.cos(elevation) * np.cos(turn), np.cos(elevation) * np.sin(turn), np.sin(elevation))
-        warmth = rng.normal(0, 0.06)
+        warmth = rng.normal(0, 0.035)
         colour = _as_colour(np.array([1 + warmth, 1.0, 1 - warmth]))
         lights.append(Light(direction, colour, float(strength * rng.uniform(0.85, 1.15) * share)))
         turn += rng.uniform(1.6, 3.2)
