@@ -157,6 +157,7 @@ class EncoderTrainingConfig(_TrainingConfig):
     margin: NotNegative = 0.01  # by how much partners must be closer than strangers
     loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
     augmentation: Literal["none", "light", "strong"] = "light"  # not in the paper
+    held_out_share: Share = 0.0  # of the training recordings, kept for the temporal stage (not in the paper)
     select_by: Literal["precision", "loss"] = "precision"  # which epoch is kept, judged on the validation recordings
 
 
@@ -164,6 +165,7 @@ class TemporalTrainingConfig(_TrainingConfig):
     """Training of the temporal model on stored embeddings."""
 
     batch_size: Positive = 256  # clips
+    recordings: Literal["all", "held_out"] = "all"  # held_out: those kept from the encoder (not in the paper)
     embedding_noise: NotNegative = 0.0  # standard deviation, in those of the embeddings (not in the paper)
     frame_drop: Share = 0.0  # share of a clip's frames that are hidden, never the last (not in the paper)
     select_by: Literal["event_f1", "clip_f1", "loss"] = "event_f1"  # after decoding into events, per clip, or loss

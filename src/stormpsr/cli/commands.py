@@ -9,7 +9,7 @@ __all__ = ["mount"]
 
 def mount(app: typer.Typer) -> None:
     """Hang every command into the tree."""
-    from stormpsr.cli import boxes, decode, demo, detect, labels, model, oracle, procedure, score, synth
+    from stormpsr.cli import boxes, decode, demo, detect, labels, model, oracle, procedure, score, synth, train
 
     app.add_typer(procedure.app, name="procedure")
     app.add_typer(labels.app, name="labels")
@@ -21,3 +21,4 @@ def mount(app: typer.Typer) -> None:
     app.add_typer(boxes.app, name="boxes")
     app.add_typer(detect.app, name="detect")
     app.command("demo")(demo.demo_command)
+    app.command("train")(train.train_command)

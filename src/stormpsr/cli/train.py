@@ -1,0 +1,172 @@
+"""`stormpsr train`: the three stages of the spatio-temporal stream, alone or in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stormpsr.cli.model import OverrideOption
+from stormpsr.cli.output import JsonFlag, print_json, print_table
+
+if TYPE_CHECKING:
+    from stormpsr.training.plan import RunPlan
+    from stormpsr.training.stages import Run, StageName
+
+__all__ = ["train_command"]
+
+_ITEMS = {"encoder": "images", "temporal": "clips", "joint": "clips"}
+
+
+def train_command(
+    stage: Annotated[
+        Literal["encoder", "temporal", "joint", "all"], typer.Argument(help="Which stage; all: in order, what is left.")
+    ],
+    data: Annotated[
+        Path, typer.Option(help="Folder of the data set, with train/ and val/ (or recordings/train/ ...).")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the run; stages find each other in it.")],
+    preset: Annotated[str, typer.Option(help="A preset, or a YAML file of settings.")] = "synthetic",
+    override: OverrideOption = None,
+    renders: Annotated[
+        Path | None, typer.Option(help="Pictures of single states, as 'stormpsr synth states' writes them.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for decoded frames, to be shared by runs. Default: inside the run.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped or killed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check data and settings, say what would be done and how long it takes.")
+    ] = False,
+    devices: Annotated[int, typer.Option(min=1, help="Devices per machine (more than one: DDP).")] = 1,
+    machines: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    precision: Annotated[
+        Literal["32-true", "16-mixed", "bf16-mixed"], typer.Option(help="Of the numbers in training.")
+    ] = "32-true",
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches per step of the optimiser.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read batches.")] = 0,
+    wandb: Annotated[str | None, typer.Option(help="Log to this project of W&B instead of TensorBoard.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train the spatio-temporal stream.
+
+    Every stage leaves its best checkpoint in OUT/STAGE/best. Ctrl-C is safe: --resume goes on after the last whole
+    epoch and ends where an uninterrupted run would have ended.
+
+    Example: stormpsr train all --preset synthetic --data data/vehicle --out runs/vehicle
+    """
+    from stormpsr.cli.extras import need_train_extra
+
+    need_train_extra("training")
+    from stormpsr.config import load_config
+    from stormpsr.errors import InputError
+    from stormpsr.training.data import load_renders, load_training_data
+    from stormpsr.training.fit import FitOptions
+    from stormpsr.training.stages import Run
+
+    if stage == "all" and devices * machines > 1:
+        cure = "run the stages one after the other"  # between stages, one process alone prepares the data
+        raise InputError("all stages at once need a single device", cure=cure)
+    config = load_config(preset, override or [])
+    found = load_training_data(data, config)
+    options = FitOptions(
+        resume=resume,
+        accelerator=accelerator,
+        devices=devices,
+        machines=machines,
+        precision=precision,
+        accumulate_batches=accumulate,
+        workers=workers,
+        wandb_project=wandb,
+    )
+    pictures = None if renders is None else load_renders(renders, found.procedure, config.encoder.image_size)
+    run = Run(config, found, out, renders=pictures, options=options, cache_folder=cache)
+    names: list[StageName] = ["encoder", "temporal", "joint"] if stage == "all" else [stage]
+    if dry_run:
+        _show_plan(run, names, as_json)
+        return
+    done = _train(run, names, skip_finished=stage == "all")
+    _show_results(done, as_json)
+
+
+def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str, Path]:
+    from stormpsr.cli.train_progress import TrainingBars
+    from stormpsr.errors import InputError
+    from stormpsr.training.stages import key_frame_sampler, train_encoder, train_joint, train_temporal
+
+    for note in (*run.data.notes(run.config), *key_frame_sampler(run).notes):
+        typer.echo(f"note: {note}", err=True)
+    done: dict[str, Path] = {}
+    with TrainingBars() as bars:
+        for name in names:
+            folder = run.stage(name)
+            if skip_finished and folder.is_finished:
+                typer.echo(f"{name}: finished before, skipped", err=True)
+                done[name] = folder.best
+                continue
+            before = {"temporal": "encoder", "joint": "temporal"}.get(name)
+            source = run.folder / str(before) / "best"
+            if before is not None and not source.is_dir():
+                raise InputError(
+                    f"there is no trained {before}", path=source, cure=f"run 'stormpsr train {before}' first"
+                )
+            options = replace(run.options, callbacks=(bars.stage(name, _ITEMS[name]),))
+            staged = replace(run, options=options, on_progress=bars.frames)
+            if name == "encoder":
+                done[name] = train_encoder(staged)
+            else:
+                done[name] = (train_temporal if name == "temporal" else train_joint)(staged, source)
+    return done
+
+
+def _show_results(done: dict[str, Path], as_json: bool) -> None:
+    from stormpsr.checkpoint import load_checkpoint
+
+    metrics = {name: dict(load_checkpoint(folder).metrics) for name, folder in done.items()}
+    if as_json:
+        print_json({name: {"checkpoint": str(done[name]), **metrics[name]} for name in done})
+        return
+    for name, folder in done.items():
+        figures = metrics[name].get("validation", {})
+        said = ", ".join(f"{key} {value:.3f}" for key, value in figures.items())
+        typer.echo(f"{name}: best epoch {metrics[name]['epoch'] + 1}: {said}: {folder}")
+
+
+def _show_plan(run: Run, names: list[StageName], as_json: bool) -> None:
+    from dataclasses import asdict
+    from time import perf_counter
+
+    from stormpsr.training.plan import plan_stages
+
+    plan: RunPlan = plan_stages(run, names, perf_counter)
+    if as_json:
+        stages = [{**asdict(stage), "minutes": stage.minutes} for stage in plan.stages]
+        print_json({**asdict(plan), "stages": stages})
+        return
+    for note in plan.notes:
+        typer.echo(f"note: {note}", err=True)
+    print_table(
+        f"{run.config.name}: {len(run.data.train)} recordings to train on, {len(run.data.val)} to choose by, "
+        f"{len(plan.states)} states, {run.data.procedure.n_components} components",
+        ["stage", "recordings", "batch", "batches per epoch", "epochs", "s per batch", "minutes"],
+        [
+            [
+                stage.name,
+                str(stage.recordings),
+                f"{stage.batch_size} {stage.items}",
+                str(stage.batches_per_epoch),
+                str(stage.epochs),
+                f"{stage.seconds_per_batch:.2f}",
+                f"{stage.minutes:.1f}",
+            ]
+            for stage in plan.stages
+        ],
+        right=(1, 2, 3, 4, 5, 6),
+    )
+    total = sum(stage.minutes for stage in plan.stages)
+    typer.echo(
+        f"about {total:.0f} minutes without validation; {plan.cache_bytes / 1e6:.0f} MB of decoded frames to be written"
+    )

@@ -1,0 +1,119 @@
+# mypy: disallow-subclassing-any=False
+"""Batches as the network wants them: index arithmetic in, tensors out.
+
+A dataset here is one epoch; its items are whole batches, found by their number alone.
+
+Shape legend: B items, N frames of a clip, S pixels of a side, 3 colours, D dimensions, C components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from stormpsr.embeddings import read_clips
+from stormpsr.sampling import ClipSampler, KeyFrameSampler, clip_labels, clip_windows
+
+__all__ = ["ClipEmbeddings", "ClipImages", "KeyFrameImages"]
+
+
+class KeyFrameImages(Dataset):
+    """Pictures of key frames and renders: (image_BSS3, label_B, number of the batch)."""
+
+    def __init__(
+        self,
+        sampler: KeyFrameSampler,
+        frames: Sequence[NDArray[np.uint8]],
+        renders: NDArray[np.uint8] | None,
+        *,
+        epoch: int,
+        batches: int,
+    ) -> None:
+        self._sampler, self._frames, self._renders = sampler, frames, renders
+        self._epoch, self._batches = epoch, batches
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
+        batch = self._sampler.batch(self._epoch, number)
+        pictures = [
+            self._picture(recording, index)
+            for recording, index in zip(batch.recording_B.tolist(), batch.index_B.tolist(), strict=True)
+        ]
+        return torch.from_numpy(np.stack(pictures)), torch.from_numpy(batch.label_B.copy()), number
+
+    def _picture(self, recording: int, index: int) -> NDArray[np.uint8]:
+        if recording >= 0:
+            return np.asarray(self._frames[recording][index])
+        if self._renders is None:
+            raise ValueError("the sampler draws renders, but there are none")
+        return np.asarray(self._renders[index])
+
+
+class _Clips(Dataset):
+    """What the two sorts of clips share: (clip, mask_BN, label_BC, number of the batch)."""
+
+    def __init__(
+        self,
+        sampler: ClipSampler,
+        states: Sequence[NDArray[np.int8]],
+        offsets_N: NDArray[np.int64],
+        *,
+        epoch: int,
+    ) -> None:
+        self._sampler, self._states, self._offsets_N, self._epoch = sampler, states, offsets_N, epoch
+
+    def __len__(self) -> int:
+        return self._sampler.batches_per_epoch
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
+        recording_B, end_B = self._sampler.batch(self._epoch, number)
+        frame_BN, mask_BN = clip_windows(end_B, self._offsets_N)
+        label_BC = np.concatenate(
+            [
+                clip_labels(self._states[recording], frame_BN[i : i + 1], mask_BN[i : i + 1])
+                for i, recording in enumerate(recording_B.tolist())
+            ]
+        )
+        clip = self._read(recording_B, frame_BN, mask_BN)
+        return torch.from_numpy(clip), torch.from_numpy(mask_BN), torch.from_numpy(label_BC).float(), number
+
+    def _read(
+        self, recording_B: NDArray[np.int64], frame_BN: NDArray[np.int64], mask_BN: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        raise NotImplementedError
+
+
+class ClipEmbeddings(_Clips):
+    """Clips cut from stored embeddings, shape (B, N, D)."""
+
+    def __init__(self, stores: Sequence[NDArray[Any]], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stores = stores
+
+    def _read(
+        self, recording_B: NDArray[np.int64], frame_BN: NDArray[np.int64], mask_BN: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        return read_clips(self._stores, recording_B, frame_BN, mask_BN)
+
+
+class ClipImages(_Clips):
+    """Clips of pictures, shape (B, N, S, S, 3). Frames that do not exist show frame 0, and are masked."""
+
+    def __init__(self, frames: Sequence[NDArray[np.uint8]], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._frames = frames
+
+    def _read(
+        self, recording_B: NDArray[np.int64], frame_BN: NDArray[np.int64], mask_BN: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        return np.stack(
+            [self._frames[recording][frames] for recording, frames in zip(recording_B.tolist(), frame_BN, strict=True)]
+        )

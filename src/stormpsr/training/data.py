@@ -1,0 +1,130 @@
+"""The recordings to train on and to choose by, checked before any time is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.config import Config
+from stormpsr.datasets import RecordingFolder, find_recordings
+from stormpsr.errors import InputError
+from stormpsr.frame_cache import resize_square
+from stormpsr.procedure import Procedure, StateBits
+from stormpsr.recording import Recording, open_recording, read_image
+from stormpsr.sampling import KeyFrames, key_frames
+
+__all__ = ["Renders", "TrainingData", "key_frames_of", "load_renders", "load_training_data"]
+
+PROCEDURE_FILE = "procedure.yaml"
+
+
+@dataclass(frozen=True, eq=False)
+class Renders:
+    """Single pictures of known states, for key-frame sampling."""
+
+    image_RSS3: NDArray[np.uint8]
+    states: tuple[StateBits, ...]  # one per picture
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Labelled recordings of the two splits that training may look at; the test split stays closed."""
+
+    procedure: Procedure
+    train: tuple[Recording, ...]
+    val: tuple[Recording, ...]
+
+    def encoder_recordings(self, held_out_share: float) -> tuple[Recording, ...]:
+        """Training recordings that the spatial encoder sees."""
+        return self.train[: len(self.train) - self._n_held_out(held_out_share)]
+
+    def held_out(self, held_out_share: float) -> tuple[Recording, ...]:
+        """Training recordings kept from the spatial encoder, so that their embeddings are like those of new ones."""
+        return self.train[len(self.train) - self._n_held_out(held_out_share) :]
+
+    def _n_held_out(self, share: float) -> int:
+        return min(round(share * len(self.train)), len(self.train) - 2)
+
+    def notes(self, config: Config) -> list[str]:
+        """What is odd but can be trained with."""
+        found = []
+        window = config.clips.window_frames
+        short = [r.name for r in (*self.train, *self.val) if r.n_frames < window]
+        if short:
+            found.append(
+                f"{len(short)} recordings are shorter than a window of {window} frames: {', '.join(short[:3])}"
+            )
+        unseen = {s for r in self.val if r.states for s in r.states.states} - {
+            s for r in self.train if r.states for s in r.states.states
+        }
+        if unseen:
+            found.append(f"{len(unseen)} states of the validation recordings never occur in training")
+        return found
+
+
+def load_training_data(root: str | Path, config: Config) -> TrainingData:
+    """Open the recordings of the training and validation splits and check that they can be trained on."""
+    root = Path(root)
+    folders = find_recordings(root)
+    procedure = _procedure_of(root, folders, config)
+    splits = {name: [folder for folder in folders if folder.split == name] for name in ("train", "val")}
+    for name, needed in (("train", 2), ("val", 1)):
+        if len(splits[name]) < needed:
+            cure = f"put at least {needed} into {root.name}/{name} or {root.name}/recordings/{name}"
+            raise InputError(f"split {name!r} has {len(splits[name])} recordings", path=root, cure=cure)
+    train, val = (tuple(_open_labelled(folder, procedure) for folder in splits[name]) for name in ("train", "val"))
+    return TrainingData(procedure, train, val)
+
+
+def _procedure_of(root: Path, folders: Sequence[RecordingFolder], config: Config) -> Procedure:
+    if config.procedure is not None:
+        return Procedure.load(config.procedure)
+    if (root / PROCEDURE_FILE).is_file():
+        return Procedure.load(root / PROCEDURE_FILE)
+    own = [folder.path / PROCEDURE_FILE for folder in folders if (folder.path / PROCEDURE_FILE).is_file()]
+    if not own:
+        cure = f"set procedure=..., or put {PROCEDURE_FILE} into the data set's folder"
+        raise InputError("nobody says which procedure this is", path=root, cure=cure)
+    first = Procedure.load(own[0])
+    for path in own[1:]:
+        if Procedure.load(path) != first:
+            raise InputError(f"this is another procedure than in {own[0]}", path=path, cure="keep one per data set")
+    return first
+
+
+def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
+    recording = open_recording(folder, procedure)
+    if recording.states is None:
+        cure = "add PSR_labels_raw.csv or PSR_labels.csv, or move the recording elsewhere"
+        raise InputError("the recording has no labels", path=folder.path, cure=cure)
+    return recording
+
+
+def load_renders(folder: str | Path, procedure: Procedure, image_size: int) -> Renders:
+    """Pictures of single states, in a folder as `stormpsr synth states` writes it; those of unknown state are left."""
+    from stormpsr.detection.coco_pictures import read_pictures
+
+    pictures = [picture for picture in read_pictures(Path(folder), procedure) if picture.box and picture.box.bits]
+    if not pictures:
+        raise InputError("no picture says what state every component is in", path=folder)
+    images = np.stack([resize_square(read_image(picture.image), image_size) for picture in pictures])
+    return Renders(images, tuple(picture.box.bits for picture in pictures if picture.box and picture.box.bits))
+
+
+def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:
+    """Key frames by the settings; recordings may differ in their frames per second."""
+    fps = {recording.fps for recording in recordings}
+    if len(fps) > 1:
+        raise InputError(f"recordings have different frames per second: {sorted(fps)}", cure="bring them to one rate")
+    return key_frames(
+        [recording.states for recording in recordings if recording.states is not None],
+        [recording.n_frames for recording in recordings],
+        fps=fps.pop(),
+        after_seconds=config.key_frames.after_seconds,
+        wrong_states=config.key_frames.wrong_states,
+        initial_state=config.key_frames.initial_state,
+    )

@@ -1,0 +1,129 @@
+"""What a training run will do, and roughly how long it will take, before hours are spent on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stormpsr.models.stream import build_stream
+from stormpsr.procedure import bit_string
+from stormpsr.training.stages import (
+    Run,
+    StageName,
+    clip_recordings,
+    clip_sampler,
+    key_frame_sampler,
+    validation_recordings_share_states,
+)
+
+__all__ = ["RunPlan", "StagePlan", "plan_stages"]
+
+Clock = Callable[[], float]  # seconds
+_TIMED_STEPS = 2
+_MOST_IMAGES, _MOST_CLIPS = 16, 16  # of a timed step; larger batches take longer in proportion
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage: how much of what."""
+
+    name: StageName
+    recordings: int
+    items: str  # what a batch consists of
+    batch_size: int
+    batches_per_epoch: int
+    epochs: int
+    seconds_per_batch: float  # measured here, on made-up numbers, without validation
+
+    @property
+    def minutes(self) -> float:
+        return self.epochs * self.batches_per_epoch * self.seconds_per_batch / 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """All stages, what will be written, and what is odd about the data."""
+
+    stages: tuple[StagePlan, ...]
+    states: tuple[str, ...]  # told apart by the encoder, as "110"
+    cache_bytes: int  # of decoded frames that are still to be written
+    notes: tuple[str, ...]
+
+
+def plan_stages(run: Run, names: Sequence[StageName], clock: Clock) -> RunPlan:
+    """Check everything that can be checked without training, and time a few steps of each stage."""
+    config = run.config
+    sampler = key_frame_sampler(run)
+    timer = _StepTimer(run, clock)
+    stages: list[StagePlan] = []
+    if "encoder" in names:
+        validation_recordings_share_states(run)
+        stage = config.train_encoder
+        n = len(run.data.encoder_recordings(stage.held_out_share))
+        batches = stage.batches_per_epoch or sampler.batches_per_epoch
+        seconds = timer.encoder_step(sampler.batch_size)
+        stages.append(StagePlan("encoder", n, "images", sampler.batch_size, batches, stage.epochs, seconds))
+    if "temporal" in names:
+        stages.append(_plan_clips(run, "temporal", timer.temporal_step))
+    if "joint" in names:
+        stages.append(_plan_clips(run, "joint", timer.joint_step))
+    missing = run.cache.missing_bytes([*run.data.train, *run.data.val])
+    notes = (*run.data.notes(config), *sampler.notes)
+    return RunPlan(tuple(stages), tuple(bit_string(bits) for bits in sampler.frames.states), missing, notes)
+
+
+def _plan_clips(run: Run, name: StageName, time_step: Callable[[int], float]) -> StagePlan:
+    stage = run.config.train_joint if name == "joint" else run.config.train_temporal
+    recordings = clip_recordings(run, stage)
+    sampler = clip_sampler(run, stage, recordings)
+    size, batches = sampler.batch_size, sampler.batches_per_epoch
+    return StagePlan(name, len(recordings), "clips", size, batches, stage.epochs, time_step(size))
+
+
+class _StepTimer:
+    """Times forward and backward passes of the real networks on made-up numbers."""
+
+    def __init__(self, run: Run, clock: Clock) -> None:
+        self._config, self._clock = run.config, clock
+        uses_cuda = torch.cuda.is_available() and run.options.accelerator != "cpu"
+        self._device = torch.device("cuda" if uses_cuda else "cpu")
+        stream = build_stream(run.config, run.data.procedure.n_components, weights="none")
+        self._stream = stream.to(self._device)
+
+    def encoder_step(self, batch_size: int) -> float:
+        n = min(batch_size, _MOST_IMAGES)
+        image_BSS3 = self._pictures(n)
+        return batch_size / n * self._time(lambda: self._stream.encoder(image_BSS3))
+
+    def temporal_step(self, batch_size: int) -> float:
+        n = min(batch_size, _MOST_CLIPS)
+        clip_BND = torch.zeros(n, self._n_window, self._config.encoder.embedding_dim, device=self._device)
+        mask_BN = self._mask(n)
+        return batch_size / n * self._time(lambda: self._stream.temporal(clip_BND, mask_BN))
+
+    def joint_step(self, batch_size: int) -> float:
+        image_BNSS3, mask_BN = self._pictures(self._n_window)[None], self._mask(1)
+        return batch_size * self._time(lambda: self._stream(image_BNSS3, mask_BN))
+
+    @property
+    def _n_window(self) -> int:
+        return self._config.clips.n_window
+
+    def _pictures(self, n: int) -> Tensor:
+        size = self._config.encoder.image_size
+        return torch.zeros(n, size, size, 3, dtype=torch.uint8, device=self._device)
+
+    def _mask(self, n: int) -> Tensor:
+        return torch.ones(n, self._n_window, dtype=torch.bool, device=self._device)
+
+    def _time(self, forward: Callable[[], Tensor]) -> float:
+        forward().sum().backward()  # the first is slower
+        begin = self._clock()
+        for _ in range(_TIMED_STEPS):
+            forward().sum().backward()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        return (self._clock() - begin) / _TIMED_STEPS

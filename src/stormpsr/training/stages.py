@@ -1,0 +1,269 @@
+"""The three stages in order: spatial encoder, temporal model on its embeddings, both together.
+
+Each function prepares what its stage needs (decoded frames, embeddings), trains, and returns the folder of the best
+checkpoint. What is there already is used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stormpsr.checkpoint import encoder_digest, load_checkpoint
+from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
+from stormpsr.embeddings import EmbeddingStore
+from stormpsr.errors import InputError
+from stormpsr.frame_cache import FrameCache
+from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.stream import build_encoder, build_temporal
+from stormpsr.recording import Recording
+from stormpsr.sampling import (
+    ClipSampler,
+    KeyFrameSampler,
+    Shard,
+    change_frames,
+    end_frame_probabilities,
+    window_offsets,
+)
+from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
+from stormpsr.training.data import Renders, TrainingData, key_frames_of
+from stormpsr.training.fit import FitOptions, StageFolder, fit
+from stormpsr.training.tasks import EncoderTask, JointTask, TemporalTask, ValidationClips
+
+__all__ = [
+    "Run",
+    "StageName",
+    "clip_recordings",
+    "clip_sampler",
+    "embed",
+    "key_frame_sampler",
+    "train_encoder",
+    "train_joint",
+    "train_temporal",
+    "validation_recordings_share_states",
+]
+
+StageName = Literal["encoder", "temporal", "joint"]
+OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
+_MOST_VALIDATION_PICTURES = 1500
+_PICTURES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run: what is trained on what, and where it is kept."""
+
+    config: Config
+    data: TrainingData
+    folder: Path
+    renders: Renders | None = None
+    options: FitOptions = field(default_factory=FitOptions)
+    on_progress: OnProgress = lambda what, done, of: None
+    cache_folder: Path | None = None  # decoded frames; inside the run's folder if not given
+
+    def stage(self, name: StageName) -> StageFolder:
+        return StageFolder(self.folder / name)
+
+    @property
+    def cache(self) -> FrameCache:
+        size = self.config.encoder.image_size
+        return FrameCache((self.cache_folder or self.folder / "cache") / f"frames-{size}", size)
+
+    def frames(self, recordings: Sequence[Recording]) -> list[NDArray[np.uint8]]:
+        """Decoded frames, made first where they are missing."""
+        for recording in recordings:
+            self.cache.fill(recording, _progress(self, f"decode {recording.name}"))
+        return [self.cache.read(recording) for recording in recordings]
+
+
+# ---------------------------------------------------------------------- spatial encoder
+def key_frame_sampler(run: Run, shard: Shard | None = None) -> KeyFrameSampler:
+    """The sampler of the first stage."""
+    settings = run.config.key_frames
+    frames = key_frames_of(run.data.encoder_recordings(run.config.train_encoder.held_out_share), run.config)
+    labels = None
+    if settings.n_syn:
+        if run.renders is None:
+            cure = "give --renders DIR, or set key_frames.n_syn=0"
+            raise InputError(f"the settings ask for {settings.n_syn} renders per state, but there are none", cure=cure)
+        found = [frames.label_of(bits) for bits in run.renders.states]
+        labels = np.array([-1 if label is None else label for label in found], dtype=np.int64)
+    return KeyFrameSampler(
+        frames,
+        n_sample=settings.n_sample,
+        n_syn=settings.n_syn,
+        states_per_batch=settings.states_per_batch,
+        seed=run.config.seed,
+        render_label_R=labels,
+        shard=shard,
+    )
+
+
+def train_encoder(run: Run) -> Path:
+    """Contrastive training on key frames."""
+    config, stage = run.config, run.config.train_encoder
+    sampler = key_frame_sampler(run)
+    batches = stage.batches_per_epoch or sampler.batches_per_epoch
+    frames = run.frames(run.data.encoder_recordings(stage.held_out_share))
+    renders = None if run.renders is None else run.renders.image_RSS3
+
+    def make_dataset(epoch: int, shard: Shard) -> KeyFrameImages:
+        return KeyFrameImages(key_frame_sampler(run, shard), frames, renders, epoch=epoch, batches=batches)
+
+    torch.manual_seed(config.seed)
+    task = EncoderTask(
+        build_encoder(config.encoder), config, make_dataset, batches, validation_pictures(run), run.options.workers
+    )
+    folder = run.stage("encoder")
+    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    return folder.best
+
+
+def validation_recordings_share_states(run: Run) -> None:
+    """Complain if an encoder is to be chosen by precision, but no validation picture can have a right neighbour."""
+    keys = key_frames_of(run.data.val, run.config)
+    seen_in = {(int(label), int(recording)) for label, recording in zip(keys.label_M, keys.recording_M, strict=True)}
+    shared = len(seen_in) > len({label for label, _ in seen_in})
+    if run.config.train_encoder.select_by == "precision" and not shared:
+        cure = "add validation recordings, or set train_encoder.select_by=loss"
+        raise InputError("no state occurs in two validation recordings, so precision means nothing", cure=cure)
+
+
+def validation_pictures(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Key frames of the validation recordings, evenly thinned: (image_BSS3, label_B, recording_B) in parts."""
+    validation_recordings_share_states(run)
+    keys = key_frames_of(run.data.val, run.config)
+    frames = run.frames(run.data.val)
+    chosen = np.arange(0, len(keys), max(len(keys) // _MOST_VALIDATION_PICTURES, 1))
+    parts = []
+    for part in np.array_split(chosen, -(-len(chosen) // _PICTURES_AT_ONCE)):
+        pictures = np.stack([frames[keys.recording_M[i]][keys.frame_M[i]] for i in part])
+        labels = torch.from_numpy(keys.label_M[part]), torch.from_numpy(keys.recording_M[part])
+        parts.append((torch.from_numpy(pictures), *labels))
+    return parts
+
+
+# ---------------------------------------------------------------------- embeddings
+def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) -> list[NDArray[Any]]:
+    """The embeddings of all frames of recordings, made first where they are missing."""
+    digest = encoder_digest(encoder)
+    store = EmbeddingStore(run.folder / "embeddings" / digest, digest, encoder.embedding_dim)
+    device = next(encoder.parameters()).device
+    encoder.eval()
+
+    def encode(image_BSS3: NDArray[np.uint8]) -> NDArray[np.floating]:
+        with torch.inference_mode():
+            return np.asarray(encoder.embed(torch.from_numpy(image_BSS3.copy()).to(device)).float().cpu().numpy())
+
+    found = []
+    for recording, frames in zip(recordings, run.frames(recordings), strict=True):
+        name = f"{recording.split or 'all'}/{recording.name}"
+        progress = _progress(run, f"embed {recording.name}")
+        store.write(name, frames, recording.fps, encode, batch_size=_PICTURES_AT_ONCE, on_progress=progress)
+        found.append(store.read(name, recording.n_frames, recording.fps))
+    return found
+
+
+def _progress(run: Run, what: str) -> Callable[[int, int], None]:
+    return lambda done, of: run.on_progress(what, done, of)
+
+
+# ---------------------------------------------------------------------- clips
+def clip_recordings(run: Run, stage: TemporalTrainingConfig) -> tuple[Recording, ...]:
+    """The training recordings that a stage takes clips from."""
+    if stage.recordings == "all":
+        return run.data.train
+    held_out = run.data.held_out(run.config.train_encoder.held_out_share)
+    if not held_out:
+        cure = "set train_encoder.held_out_share above 0, or recordings to all"
+        raise InputError("no recordings are held out of the encoder's training", cure=cure)
+    return held_out
+
+
+def clip_sampler(
+    run: Run, stage: TemporalTrainingConfig, recordings: Sequence[Recording], shard: Shard | None = None
+) -> ClipSampler:
+    """The sampler of the second and third stage. An epoch has about as many clips as the window fits in."""
+    clips = run.config.clips
+    probabilities = [
+        end_frame_probabilities(
+            clips.distribution,
+            change_frames(recording.states),
+            recording.n_frames,
+            delta_frames=clips.delta_frames,
+            sigma_frames=clips.sigma_frames,
+        )
+        for recording in recordings
+        if recording.states is not None
+    ]
+    stride = max(clips.window_frames // clips.n_window, 1)
+    n_clips = sum(recording.n_frames for recording in recordings) // stride
+    return ClipSampler(
+        probabilities,
+        batch_size=stage.batch_size,
+        batches_per_epoch=stage.batches_per_epoch or max(n_clips // stage.batch_size, 1),
+        seed=run.config.seed,
+        shard=shard,
+    )
+
+
+def train_temporal(run: Run, encoder_folder: Path) -> Path:
+    """The temporal model on the embeddings of a trained encoder."""
+    config, stage = run.config, run.config.train_temporal
+    encoder = load_checkpoint(encoder_folder).encoder()
+    recordings = clip_recordings(run, stage)
+    stores, val_stores = embed(run, encoder, recordings), embed(run, encoder, run.data.val)
+    states = [recording.states_FC for recording in recordings]
+    offsets_N = window_offsets(config.clips.window_frames, config.clips.n_window)
+
+    def make_dataset(epoch: int, shard: Shard) -> ClipEmbeddings:
+        return ClipEmbeddings(stores, clip_sampler(run, stage, recordings, shard), states, offsets_N, epoch=epoch)
+
+    torch.manual_seed(config.seed)
+    task = TemporalTask(
+        build_temporal(config, run.data.procedure.n_components),
+        encoder,
+        config,
+        make_dataset,
+        clip_sampler(run, stage, recordings).batches_per_epoch,
+        ValidationClips(run.data.val, run.data.procedure, config),
+        val_stores,
+        run.options.workers,
+    )
+    folder = run.stage("temporal")
+    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    return folder.best
+
+
+def train_joint(run: Run, temporal_folder: Path) -> Path:
+    """Both together, from images."""
+    config = run.config
+    stage: JointTrainingConfig = config.train_joint
+    recordings = clip_recordings(run, stage)
+    frames, val_frames = run.frames(recordings), run.frames(run.data.val)
+    states = [recording.states_FC for recording in recordings]
+    offsets_N = window_offsets(config.clips.window_frames, config.clips.n_window)
+
+    def make_dataset(epoch: int, shard: Shard) -> ClipImages:
+        return ClipImages(frames, clip_sampler(run, stage, recordings, shard), states, offsets_N, epoch=epoch)
+
+    torch.manual_seed(config.seed)
+    task = JointTask(
+        load_checkpoint(temporal_folder).stream(),
+        config,
+        make_dataset,
+        clip_sampler(run, stage, recordings).batches_per_epoch,
+        ValidationClips(run.data.val, run.data.procedure, config),
+        val_frames,
+        run.options.workers,
+    )
+    folder = run.stage("joint")
+    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    return folder.best

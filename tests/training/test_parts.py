@@ -1,0 +1,144 @@
+"""The parts of training that can be checked by hand: schedule, variations, neighbours, data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+for package in ("pydantic", "cv2"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+
+from stormpsr.config import Config, EncoderTrainingConfig, parse_config  # noqa: E402
+from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.procedure import Procedure  # noqa: E402
+from stormpsr.recognition.fusion import FusionSettings  # noqa: E402
+from stormpsr.training.augmentation import STRENGTHS, Strength, augment  # noqa: E402
+from stormpsr.training.data import load_training_data  # noqa: E402
+from stormpsr.training.schedule import learning_rate_factor, make_optimiser  # noqa: E402
+from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision  # noqa: E402
+
+
+# ---------------------------------------------------------------------- schedule
+def test_the_learning_rate_rises_in_a_line_and_falls_along_a_cosine() -> None:
+    factors = [learning_rate_factor(step, warmup_steps=4, total_steps=14) for step in range(14)]
+    assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert factors[9] == pytest.approx(0.5)
+    assert factors[-1] == pytest.approx(0.5 * (1 + np.cos(np.pi * 0.9)))
+    assert factors[4:] == sorted(factors[4:], reverse=True)
+
+
+def test_biases_and_norms_are_not_decayed() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    config = EncoderTrainingConfig(optimiser="adamw", weight_decay=0.1)
+    groups = make_optimiser(config, [(module, 0.01)], steps_per_epoch=10)["optimizer"].param_groups
+    decays = {tuple(p.shape): group["weight_decay"] for group in groups for p in group["params"]}
+    assert decays == {(4, 3): 0.1, (4,): 0.0}
+
+
+# ---------------------------------------------------------------------- variations
+def pictures() -> torch.Tensor:
+    return torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["light", "strong"])
+def test_the_same_generator_varies_pictures_the_same_way(name: str) -> None:
+    def varied(seed: int) -> torch.Tensor:
+        return augment(pictures(), STRENGTHS[name], torch.Generator().manual_seed(seed))  # type: ignore[index]
+
+    assert torch.equal(varied(3), varied(3))
+    assert not torch.equal(varied(3), varied(4))
+    assert varied(3).shape == (4, 16, 16, 3)
+    assert varied(3).min() >= 0
+    assert varied(3).max() <= 255
+
+
+def test_no_strength_changes_nothing() -> None:
+    still = Strength(0, 0, 0, 0, 0, 0, 0, 0)
+    varied = augment(pictures(), still, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(varied, pictures().float(), atol=0.01, rtol=0)
+
+
+def test_a_shift_moves_the_picture_and_repeats_its_border() -> None:
+    picture = torch.zeros(64, 16, 16, 3, dtype=torch.uint8)
+    picture[:, :, 8:] = 200
+    shift = Strength(0, 0, 0.25, 0, 0, 0, 0, 0)
+    edges = augment(picture, shift, torch.Generator().manual_seed(0))[:, 8, :, 0].sum(dim=1) / 200
+    assert edges.min() < 6
+    assert edges.max() > 10
+
+
+# ---------------------------------------------------------------------- validation
+def test_a_neighbour_counts_only_in_another_recording() -> None:
+    z = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.9, 0.2]]), dim=1)
+    labels, recordings = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    # 0 finds 1 (right), 1 finds 0 (right), 2 finds 3 (right), 3 finds 0 (wrong)
+    assert neighbour_precision(z, labels, recordings) == pytest.approx(0.75)
+
+
+def test_states_of_a_single_recording_are_left_out_of_precision() -> None:
+    z = torch.eye(3)
+    assert neighbour_precision(z, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])) is None
+
+
+def test_clip_f1_counts_clips_and_components_together() -> None:
+    said = np.array([[0.9, 0.1], [0.8, 0.7]])
+    assert clip_f1(said, np.array([[1, 0], [0, 1]])) == pytest.approx(2 * 2 / (2 * 2 + 1))
+
+
+def test_a_lasting_change_becomes_one_event(lamp: Procedure) -> None:
+    ends = np.arange(0, 200, 4)
+    probability = np.zeros((50, 3))
+    probability[10:20, 0] = 0.9  # the foot: changed, seen from frame 40 until it leaves the window
+    settings = FusionSettings(method="temporal", threshold=4.0, window_frames=40, hold_frames=4)
+    events = decode_changes(probability, ends, 200, lamp, "build", settings)
+    assert [(event.step_id, event.frame) for event in events] == [(0, 44)]
+
+
+# ---------------------------------------------------------------------- data
+def test_training_data_are_the_two_splits(world: Path) -> None:
+    data = load_training_data(world, Config())
+    assert [recording.name for recording in data.train] == ["00_build", "01_build", "02_build"]
+    assert len(data.val) == 2
+    assert data.procedure.name == "lamp"
+    assert data.notes(parse_config("clips: {window_frames: 100}", where="")) == [
+        "5 recordings are shorter than a window of 100 frames: 00_build, 01_build, 02_build"
+    ]
+
+
+@pytest.fixture
+def copy(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "copy"))
+
+
+def test_a_data_set_with_one_recording_is_refused(copy: Path) -> None:
+    for name in ("01_build", "02_build"):
+        shutil.rmtree(copy / "train" / name)
+    with pytest.raises(InputError, match="split 'train' has 1 recordings; put at least 2"):
+        load_training_data(copy, Config())
+
+
+def test_a_recording_without_labels_is_refused(copy: Path) -> None:
+    for file in (copy / "train" / "01_build").glob("*.csv"):
+        file.unlink()
+    with pytest.raises(InputError, match="01_build: the recording has no labels"):
+        load_training_data(copy, Config())
+
+
+def test_a_data_set_without_procedure_is_refused(copy: Path) -> None:
+    (copy / "procedure.yaml").unlink()
+    with pytest.raises(InputError, match="nobody says which procedure this is"):
+        load_training_data(copy, Config())
+
+
+def test_a_procedure_that_does_not_fit_the_labels_is_refused(world: Path) -> None:
+    with pytest.raises(InputError, match=r"PSR_labels_raw\.csv:1: 3 states in a row, but 'meccano' has 17"):
+        load_training_data(world, parse_config("procedure: meccano", where=""))

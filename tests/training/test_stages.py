@@ -1,0 +1,185 @@
+"""The three stages on a tiny world: they learn, they can be interrupted anywhere, and two runs are the same run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+
+from stormpsr.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.config import Config, parse_config  # noqa: E402
+from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.training.data import TrainingData, load_training_data  # noqa: E402
+from stormpsr.training.fit import FitOptions  # noqa: E402
+from stormpsr.training.stages import Run, train_encoder, train_joint, train_temporal  # noqa: E402
+
+RunIn = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def data(world: Path) -> TrainingData:
+    return load_training_data(world, Config())
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def run_in(settings_text: str, data: TrainingData, cache: Path) -> RunIn:
+    def make(folder: Path, *overrides: str, **options: Any) -> Run:
+        config = parse_config(settings_text, where="tiny", overrides=overrides)
+        return Run(config, data, folder, options=FitOptions(accelerator="cpu", **options), cache_folder=cache)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory, run_in: RunIn) -> Path:
+    return train_encoder(run_in(tmp_path_factory.mktemp("encoder")))
+
+
+class StopAt(Callback):
+    """Raises in the middle of an epoch, as a kill would."""
+
+    def __init__(self, epoch: int, batch: int, error: type[BaseException]) -> None:
+        self.at, self.error = (epoch, batch), error
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (trainer.current_epoch, batch_idx) == self.at:
+            raise self.error
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+def same_tensors(first: Path, second: Path) -> bool:
+    a, b = load_checkpoint(first).tensors, load_checkpoint(second).tensors
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_an_encoder_is_trained_and_saved_with_what_it_achieved(encoder_folder: Path) -> None:
+    checkpoint = load_checkpoint(encoder_folder)
+    assert not checkpoint.has_temporal
+    assert set(checkpoint.metrics["validation"]) == {"loss", "precision"}
+    assert json.loads((encoder_folder.parent / "stage.json").read_text())["finished"]
+
+
+def test_a_killed_run_continues_to_the_same_encoder(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    with pytest.raises(Killed):
+        train_encoder(run_in(tmp_path, callbacks=(StopAt(1, 1, Killed),)))
+    assert same_tensors(train_encoder(run_in(tmp_path, resume=True)), encoder_folder)
+
+
+def test_a_killed_run_continues_to_the_same_temporal_model(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    whole = train_temporal(run_in(tmp_path / "whole"), encoder_folder)
+    with pytest.raises(Killed):
+        train_temporal(run_in(tmp_path / "killed", callbacks=(StopAt(1, 2, Killed),)), encoder_folder)
+    resumed = train_temporal(run_in(tmp_path / "killed", resume=True), encoder_folder)
+    assert same_tensors(whole, resumed)
+    assert load_checkpoint(whole).metrics == load_checkpoint(resumed).metrics
+    assert set(load_checkpoint(whole).metrics["validation"]) >= {"loss", "clip_f1", "event_f1", "threshold"}
+
+
+def test_another_seed_gives_another_encoder(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    assert not same_tensors(train_encoder(run_in(tmp_path, "seed=1")), encoder_folder)
+
+
+def test_stopping_by_hand_before_the_first_epoch_is_over_leaves_a_usable_checkpoint(
+    tmp_path: Path, run_in: RunIn
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_encoder(run_in(tmp_path, callbacks=(StopAt(0, 0, KeyboardInterrupt),)))
+    checkpoint = load_checkpoint(tmp_path / "encoder" / "best")
+    assert checkpoint.metrics["interrupted"]
+    checkpoint.encoder()
+
+
+def test_both_together_change_encoder_and_temporal_model_but_not_the_statistics_of_batch_norms(
+    tmp_path: Path, run_in: RunIn, encoder_folder: Path
+) -> None:
+    run = run_in(tmp_path)
+    temporal = train_temporal(run, encoder_folder)
+    before, after = load_checkpoint(temporal).tensors, load_checkpoint(train_joint(run, temporal)).tensors
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert any(name.startswith("encoder.backbone") for name in changed)
+    assert any(name.startswith("temporal") for name in changed)
+    assert not any("running" in name or name.startswith("encoder.projection") for name in changed)
+
+
+def test_the_temporal_model_learns_what_changes_in_a_clip(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    overrides = ("train_temporal.epochs=6", "train_temporal.batches_per_epoch=20", "train_temporal.learning_rate=0.01")
+    folder = train_temporal(run_in(tmp_path, *overrides, "train_temporal.select_by=clip_f1"), encoder_folder)
+    assert load_checkpoint(folder).metrics["validation"]["clip_f1"] > 0.6  # saying yes to everything gives 0.4
+
+
+def test_embeddings_are_made_once(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    said: list[str] = []
+    run = replace(run_in(tmp_path), on_progress=lambda what, done, of: said.append(what))
+    train_temporal(run, encoder_folder)
+    assert {what for what in said if what.startswith("embed")} == {f"embed 0{i}_build" for i in range(3)}
+    said.clear()
+    again = run_in(tmp_path, "seed=2")
+    with pytest.raises(InputError, match="begun with other settings"):
+        train_temporal(again, encoder_folder)
+    assert said == []
+
+
+def test_a_finished_stage_is_not_begun_again_unasked(run_in: RunIn, encoder_folder: Path) -> None:
+    with pytest.raises(InputError, match="this stage is finished; add --resume"):
+        train_encoder(run_in(encoder_folder.parent.parent))
+
+
+def test_renders_that_are_asked_for_must_be_there(tmp_path: Path, run_in: RunIn) -> None:
+    with pytest.raises(InputError, match="ask for 2 renders per state, but there are none; give --renders"):
+        train_encoder(run_in(tmp_path, "key_frames.n_syn=2"))
+
+
+def test_held_out_recordings_are_kept_from_the_encoder_and_given_to_the_temporal_model(data: TrainingData) -> None:
+    assert [r.name for r in data.encoder_recordings(0.34)] == ["00_build", "01_build"]
+    assert [r.name for r in data.held_out(0.34)] == ["02_build"]
+    assert data.held_out(0.0) == ()
+
+
+def test_nothing_held_out_cannot_be_trained_on(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    with pytest.raises(InputError, match="no recordings are held out"):
+        train_temporal(run_in(tmp_path, "train_temporal.recordings=held_out"), encoder_folder)
+
+
+def test_precision_needs_a_state_in_two_validation_recordings(tmp_path: Path, run_in: RunIn) -> None:
+    run = run_in(tmp_path)
+    alone = replace(run, data=replace(run.data, val=run.data.val[:1]))
+    with pytest.raises(InputError, match="no state occurs in two validation recordings"):
+        train_encoder(alone)
+    by_loss = run_in(tmp_path, "train_encoder.select_by=loss", "train_encoder.epochs=1").config
+    train_encoder(replace(alone, config=by_loss))
+
+
+def test_samples_of_two_processes_differ(tmp_path: Path, run_in: RunIn) -> None:
+    from stormpsr.sampling import Shard
+    from stormpsr.training.stages import clip_sampler
+
+    run = run_in(tmp_path)
+    stage = run.config.train_temporal
+    ends = [clip_sampler(run, stage, run.data.train, Shard(rank, 2)).batch(0, 0) for rank in range(2)]
+    assert len(ends[0][0]) == 4
+    assert not np.array_equal(np.stack(ends[0]), np.stack(ends[1]))
