@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,23 @@ from numpy.typing import NDArray
 from stormpsr.labels import StateTimeline, steps_from_states, write_states, write_steps
 from stormpsr.procedure import Procedure, StateBits
 
+if find_spec("torch"):  # so that test files may ask for timm, which imports torchvision
+    from stormpsr.models.torchvision_ops import make_torchvision_importable
+
+    make_torchvision_importable()
+
 SIZE = 64
 COLOURS = ((200, 40, 40), (40, 180, 60), (50, 70, 210))  # foot, pole, shade
 Image = NDArray[np.uint8]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """One thread is fastest for small networks."""
+    if find_spec("torch"):
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def draw_lamp(bits: StateBits, left: int, top: int, hidden: bool = False, seed: int = 0) -> Image:

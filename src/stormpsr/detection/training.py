@@ -113,7 +113,7 @@ class _Run:
         total = torch.stack(list(losses.values())).sum()
         if not torch.isfinite(total):
             cure = "lower the learning rate, or start again with another seed"
-            raise InputError(f"training diverged: the loss of step {step} is {float(total)}", cure=cure)
+            raise InputError(f"training diverged: the loss of step {step} is {float(total.detach())}", cure=cure)
         self.optimiser.zero_grad(set_to_none=True)
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip_norm)

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stormpsr.detection.box_formats import export_boxes
 from stormpsr.detection.batches import Batch
+from stormpsr.detection.box_formats import export_boxes
 from stormpsr.detection.frames import FrameSet
 from stormpsr.detection.images import Placement
 from stormpsr.detection.overlap import suppress_overlapping
@@ -37,7 +37,6 @@ __all__ = ["Yolov8Config", "Yolov8Detector"]
 
 _CANDIDATES = 20  # boxes per image that are looked at
 _RUN = "run"
-_bodies: list[torch.library.Library] = []  # operators that were given a body live as long as this does
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +225,8 @@ def _reporter(per_epoch: int, epochs: int, on_progress: OnTraining | None) -> An
 
 def _ultralytics() -> Any:
     """The package, quiet, with an operator that it needs."""
-    if make_torchvision_importable() and not _bodies:
-        library = torch.library.Library("torchvision", "IMPL")
-        library.impl("nms", _nms, "CPU")
-        _bodies.append(library)
+    if make_torchvision_importable():
+        import_module("torchvision").ops.nms = _nms  # its own is compiled, and does not fit this torch
     try:
         package = import_module("ultralytics")
     except ModuleNotFoundError as error:
