@@ -1,0 +1,79 @@
+"""Train several detectors on the same data, one after the other, and print a table of how they compare.
+
+    python benchmarks/detectors.py data/vehicle --pictures data/vehicle_states --out runs/detectors
+
+Each detector is trained with the same pictures, steps and seed, scored on the test split, and timed at one image at a
+time. What is there already is not trained again. YOLOX starts from random numbers, the compact detector's backbone from
+ImageNet: that is how each of them can be had under a permissive licence without a download from a model hub.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+CANDIDATES: dict[str, list[str]] = {
+    "compact": ["--detector", "compact"],
+    "compact, random weights": ["--detector", "compact", "--set", "weights=none"],
+    "YOLOX-nano": ["--detector", "yolox", "--set", "size=n"],
+    "YOLOX-tiny": ["--detector", "yolox", "--set", "size=t"],
+}
+COLUMNS = ("mAP@50", "mAP@50:95", "state right", "wrong parts", "false alarms", "fired obstructed", "minutes", "ms")
+
+
+def stormpsr(*arguments: object) -> dict[str, Any]:
+    """Run a command with `--json` and return what it says."""
+    words = [sys.executable, "-m", "stormpsr", *(str(argument) for argument in arguments), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def measure(name: str, options: argparse.Namespace) -> list[str]:
+    """Train a candidate if it is not there, score it, and return its row of the table."""
+    folder = options.out / name.replace(", ", "_").replace(" ", "_")
+    size = ["--set", f"image_size={options.image_size}"]
+    if not (folder / "metrics.json").is_file():
+        pictures = ["--pictures", options.pictures] if options.pictures else []
+        training = ["--steps", options.steps, "--seed", options.seed, *pictures, *size, *CANDIDATES[name]]
+        stormpsr("detect", "train", options.data, "--out", folder, *training)
+    minutes = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["training"]["minutes"]
+    scores = stormpsr("detect", "eval", folder, options.data, "--split", "test", "--every", options.every)
+    wrong, silence = scores["wrong_parts"], scores["silence"] or {}
+    figures = (
+        scores["map50"],
+        scores["map50_95"],
+        scores["state_accuracy"],
+        wrong["recall"],
+        wrong["false_alarm_rate"],
+        silence.get("fired_obstructed", scores["false_detections"]),
+    )
+    cells = ["–" if figure is None else f"{figure:.3f}" for figure in figures]
+    return [name, *cells, f"{minutes:.1f}", f"{scores['milliseconds_per_frame']:.1f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--image-size", type=int, default=160)
+    parser.add_argument("--every", type=int, default=1, help="score every so many frames only")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=list(CANDIDATES), default=list(CANDIDATES))
+    options = parser.parse_args()
+    print("| detector |", " | ".join(COLUMNS), "|")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for name in options.only:
+        print("|", " | ".join(measure(name, options)), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
