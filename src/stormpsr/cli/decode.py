@@ -42,7 +42,7 @@ def decode_command(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Decode assembly-state detections into step events, exactly as the published baselines do.
+    """Decode assembly-state detections into step events. Exactly as the published baselines do.
 
     Example: stormpsr decode detections/ --procedure industreal --method expected --out predictions/
     """

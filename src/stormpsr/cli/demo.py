@@ -30,7 +30,7 @@ def demo_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to put the picture and the figures.")] = Path("demo"),
     as_json: JsonFlag = False,
 ) -> None:
-    """Decode detections into steps with the three published baselines, score them, and draw what happened.
+    """See what the package does: decode, score and draw an example. With the three published baselines.
 
     With --data, the detections are the annotated boxes of MECCANO's test recordings: real people, a perfect detector.
 

@@ -34,7 +34,7 @@ def check(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Audit a folder of labels and name what is wrong by file and line.
+    """Audit a folder of labels: what is wrong, by file and line.
 
     Rows: unknown step ids, out of order, there twice, impossible steps and states, frames beyond the end.
 
@@ -105,7 +105,7 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn states over time into steps: PSR_labels_raw.csv into PSR_labels.csv and PSR_labels_with_errors.csv.
+    """Turn states over time into steps. PSR_labels_raw.csv into PSR_labels.csv and PSR_labels_with_errors.csv.
 
     Example: stormpsr labels convert recordings/ --procedure industreal
     """

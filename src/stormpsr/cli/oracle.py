@@ -39,7 +39,9 @@ def oracle_command(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run the decoders on annotated boxes as if a perfect detector had seen them.
+    """Find the ceiling of any detection-only method.
+
+    Runs the decoders on annotated boxes as if a perfect detector had seen them.
 
     A box is drawn where a person could read the state of the whole object; its class is its frame's labelled state.
 

@@ -7,7 +7,9 @@ import json
 import os
 import sys
 import traceback
-from typing import Annotated, cast
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -25,6 +27,7 @@ app = typer.Typer(
     help="Procedure step recognition: which steps of an assembly have been correctly completed, and when.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # plain help: half the time to answer, and paragraphs that wrap
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -47,6 +50,12 @@ def _root(
     """Root options. `--debug` is taken out of the arguments by `run`, so that it may stand anywhere."""
 
 
+@cache
+def _command() -> Callable[..., Any]:
+    """The tree of commands, put together once."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: list[str]) -> int:
     """Run the command line; the exit code is returned, never raised."""
     debug = "--debug" in arguments
@@ -56,14 +65,15 @@ def run(arguments: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a dash that the terminal cannot show must not stop the work
     try:
-        code = app(arguments, prog_name="stormpsr", standalone_mode=False)
+        code = _command()(arguments, prog_name="stormpsr", standalone_mode=False)
         sys.stdout.flush()
     except _ClickException as error:
-        context = getattr(error, "ctx", None)
-        if type(error).__name__ == "NoArgsIsHelpError":
-            return 0  # the help text was the answer, and it is printed already
-        where = context.command_path if context else "stormpsr"
         message: str = error.format_message()  # type: ignore[attr-defined]  # typer does not export the class
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(message)  # the help text is the answer
+            return 0
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "stormpsr"
         message = message.replace("Value error, ", "").rstrip(".")
         link = "" if message.endswith("?") else ";"
         return _fail(error, f"{message}{link} see '{where} --help'", debug, as_json)

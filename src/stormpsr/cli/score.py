@@ -53,7 +53,7 @@ def score_command(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score predicted step events against labels: POS (order), F1 and the delay tau, all three or none.
+    """Score predicted step events against labels: POS, F1, delay. All three or none.
 
     Example: stormpsr score recordings/ predictions/ --procedure industreal --split test
     """
