@@ -62,6 +62,13 @@ def settings_text() -> str:
     return SETTINGS
 
 
+@pytest.fixture(scope="session")
+def settings_file(settings_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("settings") / "tiny.yaml"
+    path.write_text(settings_text)
+    return path
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     pytest.importorskip("torch", reason="needs the train extra").set_num_threads(1)

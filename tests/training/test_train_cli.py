@@ -1,0 +1,71 @@
+"""`stormpsr train` as a user runs it: in order, again, dry, and in the wrong order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+for package in ("torch", "pydantic", "safetensors", "cv2", "tensorboard"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+
+from stormpsr.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.cli import main  # noqa: E402
+
+Train = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def train(world: Path, settings_file: Path, capsys: pytest.CaptureFixture[str]) -> Train:
+    def call(stage: str, *more: str) -> tuple[int, str, str]:
+        code = main(
+            ["train", stage, "--data", str(world), "--preset", str(settings_file), "--accelerator", "cpu", *more]
+        )
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_all_stages_run_in_order_and_finished_ones_are_skipped(train: Train, tmp_path: Path) -> None:
+    code, out, err = train("all", "--out", str(tmp_path))
+    assert code == 0, err
+    for name in ("encoder", "temporal", "joint"):
+        assert f"{name}: best epoch" in out
+    assert "encoder: epoch 2 of 2: training loss" in err
+    assert "images/s" in err
+    assert load_checkpoint(tmp_path / "joint" / "best").has_temporal
+    code, _, err = train("all", "--out", str(tmp_path))
+    assert code == 0
+    assert err.count("finished before, skipped") == 3
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(train: Train, tmp_path: Path) -> None:
+    out_folder = tmp_path / "run"
+    code, out, _ = train("all", "--out", str(out_folder), "--dry-run", "--json")
+    plan = json.loads(out)
+    assert code == 0
+    assert [stage["name"] for stage in plan["stages"]] == ["encoder", "temporal", "joint"]
+    assert [stage["batch_size"] for stage in plan["stages"]] == [16, 8, 2]
+    assert plan["states"] == ["000", "100", "110", "111"]
+    assert plan["cache_bytes"] == 5 * 60 * 32 * 32 * 3
+    assert all(stage["minutes"] > 0 for stage in plan["stages"])
+    assert not out_folder.exists()
+
+
+def test_a_stage_without_the_one_before_it_says_so(train: Train, tmp_path: Path) -> None:
+    code, _, err = train("temporal", "--out", str(tmp_path))
+    assert code == 2
+    assert "there is no trained encoder; run 'stormpsr train encoder' first" in err
+
+
+def test_all_stages_on_two_devices_are_refused(train: Train, tmp_path: Path) -> None:
+    code, _, err = train("all", "--out", str(tmp_path), "--devices", "2")
+    assert code == 2
+    assert "run the stages one after the other" in err
