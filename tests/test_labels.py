@@ -61,7 +61,16 @@ def test_a_step_row_is_frame_id_and_description(write: Write) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["1259", "01259.jpg", "001259.png", "001259.JPEG", "rgb/001259.jpg", r"rgb\001259.jpg", r"C:\data\01\001259.jpg"],
+    [
+        "1259",
+        "0000000001259",
+        "01259.jpg",
+        "001259.png",
+        "001259.JPEG",
+        "rgb/001259.jpg",
+        r"rgb\001259.jpg",
+        r"C:\data\01\001259.jpg",
+    ],
 )
 def test_a_frame_is_the_number_in_its_files_name(write: Write, name: str) -> None:
     assert brief(read_steps(write(f"{name},0,Install foot\n"))) == [(1259, 0)]
@@ -215,6 +224,7 @@ def test_raw_rows_out_of_order_or_there_twice_are_noted(write: Write, lamp: Proc
         ("0.jpg,0,0,0,0\n", 1, "4 states in a row, but 'lamp' has 3 components"),
         ("0.jpg,0,2,0\n", 1, "a component's state is -1, 0 or 1, not 2"),
         ("0.jpg,0,x,0\n", 1, "component 1 is 'x', not a whole number"),
+        ("0.jpg,0,0,\n", 1, "component 2 is '', not a whole number"),
         ("0.jpg,0,,0\n", 1, "component 1 is '', not a whole number"),
         ("0.jpg,0,0,0\n-1.jpg,1,0,0\n", 2, "frame '-1.jpg' is negative"),
         ("0.jpg,0,0,0\n10.jpg,1,0,0\n10.jpg,1,1,0\n", 3, "frame 10 is there twice, with different states"),
