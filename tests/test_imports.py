@@ -57,7 +57,7 @@ ROOMS: dict[str, list[str]] = {
     ],
     "training": [
         *(*CORE, "datasets", "recording", "frame_cache", "embeddings", "sampling", "config", "models", "checkpoint"),
-        *("recognition", "evaluation.metrics"),
+        *("recognition", "evaluation.metrics", "detection"),
     ],
 }
 SAME_ROOM = {
