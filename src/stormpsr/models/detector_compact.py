@@ -87,6 +87,9 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         self.where = nn.Sequential(_depthwise_block(d), nn.Conv2d(d, 5, 1))  # cell logit, four distances
         with torch.no_grad():
             self.where[-1].bias[1:] = 1.5  # boxes start about a third of a small image wide
+        # twice as fine as the tokens, so that no pixel of a small part falls between two samples
+        self.detail = nn.Sequential(_depthwise_block(d), _depthwise_block(d, stride=2))
+        self.merge = _depthwise_block(d)
         self.position = nn.Parameter(torch.randn(config.grid**2, d) * 0.02)
         n_components = procedure.n_components
         self.queries = nn.Parameter(torch.randn(n_components + 2, d) * 0.2)
@@ -118,7 +121,8 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         best_B = cell_logits_BK.argmax(dim=1)
         best_corners_B4 = corners_BK4[torch.arange(len(best_B)), best_B].detach()
         looked_into_B4 = best_corners_B4 if truth is None else _corrected(best_corners_B4, truth)
-        tokens = self._inside(fine, looked_into_B4) + self._inside(context, looked_into_B4)
+        detail = self.detail(self._inside(fine, looked_into_B4, 2 * self.config.grid))
+        tokens = self.merge(detail + self._inside(context, looked_into_B4, self.config.grid))
         tokens_BTD = tokens.flatten(2).transpose(1, 2) + self.position
         queries_BQD = self.queries.expand(len(tokens_BTD), -1, -1)
         for layer in self.look:
@@ -146,11 +150,11 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         distances_BK4 = functional.softplus(where[:, 1:]).flatten(2).transpose(1, 2) * stride * 2
         return where[:, 0].flatten(1), middle_K4 + signs * distances_BK4
 
-    def _inside(self, features: Tensor, corners_B4: Tensor) -> Tensor:
-        """Features on a grid inside each box, a little widened; (B, D, G, G)."""
+    def _inside(self, features: Tensor, corners_B4: Tensor, grid: int) -> Tensor:
+        """Features on a grid inside each box, a little widened; (B, D, grid, grid)."""
         low, high = corners_B4[:, :2], corners_B4[:, 2:]
         centre, half = (low + high) / 2, (high - low).clamp(min=1.0) / 2 * _WIDEN
-        steps = (torch.arange(self.config.grid, device=features.device) + 0.5) / self.config.grid * 2 - 1
+        steps = (torch.arange(grid, device=features.device) + 0.5) / grid * 2 - 1
         y, x = torch.meshgrid(steps, steps, indexing="ij")
         pixels_BGG2 = centre[:, None, None] + torch.stack([x, y], dim=-1) * half[:, None, None]
         grid_BGG2 = pixels_BGG2 / self.config.image_size * 2 - 1
@@ -236,9 +240,9 @@ def _features(config: CompactConfig) -> tuple[nn.Module, list[int], list[int]]:
     return backbone, [backbone.feature_info[i]["num_chs"] for i in indices], indices
 
 
-def _depthwise_block(d: int) -> nn.Sequential:
+def _depthwise_block(d: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(d, d, 3, padding=1, groups=d, bias=False),
+        nn.Conv2d(d, d, 3, stride=stride, padding=1, groups=d, bias=False),
         nn.Conv2d(d, d, 1, bias=False),
         nn.BatchNorm2d(d),
         nn.ReLU(inplace=True),
