@@ -14,7 +14,7 @@ import argparse
 import json
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from multiprocessing import get_context
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,8 +26,9 @@ from stormpsr.synthetic.profiles import PROFILES, profile_named
 from stormpsr.synthetic.recording_files import measure
 from stormpsr.synthetic.recording_spec import RecordingSpec
 from stormpsr.synthetic.stats import REAL, RecordingFigures, compare, figures, summarise_set
+from stormpsr.synthetic.timeline import Timeline
 
-Job = tuple[str, str, int, int, float]  # product, profile, seed, size, occlusion
+Job = tuple[str, str, int, int, float, int]  # product, profile, seed, size, occlusion, every so many frames
 
 
 def one(job: Job) -> RecordingFigures:
@@ -35,17 +36,28 @@ def one(job: Job) -> RecordingFigures:
     import cv2
 
     cv2.setNumThreads(1)
-    name, profile_name, seed, size, occlusion = job
+    name, profile_name, seed, size, occlusion, every = job
     product, profile = Product.load(name), profile_named(profile_name)
     variants = list(product.procedure().variants.values())
     variant = variants[seed % len(variants)]
     _, timeline, traits = simulate(product, variant, profile, seed=seed, occlusion=occlusion)
+    timeline = thinned(timeline, every)
     spec = RecordingSpec(
         id="", split="train", seed=seed, product=name, product_digest="", variant=variant.name, profile=profile_name,
         size=size, occlusion=occlusion, rates=default_rates(profile), video=False,
     )  # fmt: skip
     seen = measure(product, timeline, traits, spec).visibility
     return figures(product.procedure(), StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
+
+
+def thinned(timeline: Timeline, every: int) -> Timeline:
+    """Every so many frames of a timeline, at as many frames per second less."""
+    kept = {
+        entry.name: getattr(timeline, entry.name)[::every]
+        for entry in fields(timeline)
+        if entry.name not in ("fps", "activity_names")
+    }
+    return replace(timeline, fps=timeline.fps / every, **kept)
 
 
 def main() -> None:
@@ -56,6 +68,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--occlusion", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--every", type=int, default=1, help="measure every so many frames only")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -63,7 +76,9 @@ def main() -> None:
     real = REAL.get("industreal" if arguments.profile == "quick" else arguments.profile)
     for occlusion in arguments.occlusion:
         start = time.time()
-        jobs: list[Job] = [(arguments.product, arguments.profile, s, arguments.size, occlusion) for s in seeds]
+        jobs: list[Job] = [
+            (arguments.product, arguments.profile, s, arguments.size, occlusion, arguments.every) for s in seeds
+        ]
         with get_context("spawn").Pool(arguments.workers, maxtasksperchild=1) as pool:
             statistics = summarise_set(pool.map(one, jobs, chunksize=1))
         if arguments.json:
