@@ -9,7 +9,7 @@ __all__ = ["mount"]
 
 def mount(app: typer.Typer) -> None:
     """Hang every command into the tree."""
-    from stormpsr.cli import boxes, decode, demo, detect, labels, model, oracle, procedure, score, synth, train
+    from stormpsr.cli import boxes, decode, demo, detect, embed, labels, model, oracle, procedure, score, synth, train
 
     app.add_typer(procedure.app, name="procedure")
     app.add_typer(labels.app, name="labels")
@@ -22,3 +22,4 @@ def mount(app: typer.Typer) -> None:
     app.add_typer(detect.app, name="detect")
     app.command("demo")(demo.demo_command)
     app.command("train")(train.train_command)
+    app.add_typer(embed.app, name="embed")

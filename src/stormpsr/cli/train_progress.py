@@ -83,7 +83,8 @@ class _StageBar(Callback):
         figures = ", ".join(f"{name} {value:.3f}" for name, value in pl_module.figures.items())
         self._console.print(
             f"{self._name}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: training loss {self._loss:.3f}, "
-            f"{self._rate():.0f} {self._items}/s; validation: {figures}"
+            f"{self._rate():.1f} {self._items}/s; validation: {figures}",
+            soft_wrap=True,
         )
 
     def _rate(self) -> float:

@@ -102,15 +102,16 @@ class StageFolder:
 
 
 class _KeepBest(Callback):
-    """Saves the task's tensors whenever validation says that they are the best so far."""
+    """Saves the task's tensors whenever validation says that they are the best so far; of equals, by the loss."""
 
     def __init__(self, folder: Path, config: Config, procedure: Procedure) -> None:
         self._folder, self._config, self._procedure = folder, config, procedure
-        self._best: float | None = None
+        self._best: tuple[float, float] | None = None
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._best is None or pl_module.score > self._best:
-            self._best = pl_module.score
+        found = (pl_module.score, -pl_module.figures["loss"])
+        if self._best is None or found > self._best:
+            self._best = found
             if trainer.is_global_zero:
                 self._save(pl_module, {"epoch": trainer.current_epoch, "validation": pl_module.figures})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from stormpsr.checkpoint import encoder_digest, load_checkpoint
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
-from stormpsr.embeddings import EmbeddingStore
 from stormpsr.errors import InputError
 from stormpsr.frame_cache import FrameCache
 from stormpsr.models.encoder import SpatialEncoder
@@ -34,6 +34,7 @@ from stormpsr.sampling import (
 )
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
 from stormpsr.training.data import Renders, TrainingData, key_frames_of
+from stormpsr.training.embedding import embed_recordings
 from stormpsr.training.fit import FitOptions, StageFolder, fit
 from stormpsr.training.tasks import EncoderTask, JointTask, TemporalTask, ValidationClips
 
@@ -79,7 +80,7 @@ class Run:
     def frames(self, recordings: Sequence[Recording]) -> list[NDArray[np.uint8]]:
         """Decoded frames, made first where they are missing."""
         for recording in recordings:
-            self.cache.fill(recording, _progress(self, f"decode {recording.name}"))
+            self.cache.fill(recording, partial(self.on_progress, f"decode {recording.name}"))
         return [self.cache.read(recording) for recording in recordings]
 
 
@@ -152,27 +153,14 @@ def validation_pictures(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 # ---------------------------------------------------------------------- embeddings
 def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) -> list[NDArray[Any]]:
-    """The embeddings of all frames of recordings, made first where they are missing."""
-    digest = encoder_digest(encoder)
-    store = EmbeddingStore(run.folder / "embeddings" / digest, digest, encoder.embedding_dim)
-    device = next(encoder.parameters()).device
-    encoder.eval()
-
-    def encode(image_BSS3: NDArray[np.uint8]) -> NDArray[np.floating]:
-        with torch.inference_mode():
-            return np.asarray(encoder.embed(torch.from_numpy(image_BSS3.copy()).to(device)).float().cpu().numpy())
-
-    found = []
-    for recording, frames in zip(recordings, run.frames(recordings), strict=True):
-        name = f"{recording.split or 'all'}/{recording.name}"
-        progress = _progress(run, f"embed {recording.name}")
-        store.write(name, frames, recording.fps, encode, batch_size=_PICTURES_AT_ONCE, on_progress=progress)
-        found.append(store.read(name, recording.n_frames, recording.fps))
-    return found
-
-
-def _progress(run: Run, what: str) -> Callable[[int, int], None]:
-    return lambda done, of: run.on_progress(what, done, of)
+    """The embeddings of all frames of recordings, made first where they are missing. Each encoder has its own store."""
+    return embed_recordings(
+        encoder,
+        recordings,
+        store_folder=run.folder / "embeddings" / encoder_digest(encoder),
+        cache_folder=run.cache_folder or run.folder / "cache",
+        on_progress=run.on_progress,
+    )
 
 
 # ---------------------------------------------------------------------- clips

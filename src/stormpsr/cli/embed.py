@@ -1,0 +1,101 @@
+"""`stormpsr embed`: embeddings of all frames, on disk and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, print_json
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
+
+CheckpointArgument = Annotated[
+    Path, typer.Argument(help="Folder of a checkpoint, for example runs/vehicle/encoder/best.")
+]
+
+
+@app.command("make")
+def make_command(
+    checkpoint: CheckpointArgument,
+    data: Annotated[Path, typer.Option(help="Folder of the data set, or of one recording.")],
+    out: Annotated[Path, typer.Option(help="Folder for the embeddings: OUT/SPLIT/NAME.rows and .json.")],
+    split: Annotated[Literal["train", "val", "test", "all"], typer.Option(help="Which recordings.")] = "all",
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for decoded frames, to be shared with training. Default: in OUT.")
+    ] = None,
+    precision: Annotated[Literal["float16", "float32"], typer.Option(help="Of the numbers on disk.")] = "float16",
+    as_json: JsonFlag = False,
+) -> None:
+    """Write one file of embeddings per recording. A run that was interrupted goes on where it stopped.
+
+    Embeddings of another encoder in the same folder are refused, not overwritten.
+
+    Example: stormpsr embed make runs/vehicle/encoder/best --data data/vehicle --out embeddings/vehicle
+    """
+    from stormpsr.cli.extras import need_train_extra
+
+    need_train_extra("embedding")
+    from stormpsr.checkpoint import load_checkpoint
+    from stormpsr.cli.train_progress import TrainingBars
+    from stormpsr.datasets import find_recordings
+    from stormpsr.recording import open_recording
+    from stormpsr.training.embedding import embed_recordings
+
+    loaded = load_checkpoint(checkpoint)
+    folders = find_recordings(data, None if split == "all" else split)
+    recordings = [open_recording(folder, loaded.procedure) for folder in folders]
+    with TrainingBars() as bars:
+        embeddings = embed_recordings(
+            loaded.encoder(),
+            recordings,
+            store_folder=out,
+            cache_folder=cache or out / "cache",
+            dtype=precision,
+            on_progress=bars.frames,
+        )
+    n_frames = sum(len(embedding_FD) for embedding_FD in embeddings)
+    if as_json:
+        names = [recording.name for recording in recordings]
+        print_json({"folder": str(out), "recordings": names, "frames": n_frames})
+    else:
+        typer.echo(f"{len(recordings)} recordings, {n_frames} frames embedded: {out}")
+
+
+@app.command("plot")
+def plot_command(
+    checkpoint: CheckpointArgument,
+    recording: Annotated[Path, typer.Option(help="Folder of one recording.")],
+    out: Annotated[Path, typer.Option(help="Picture to write, .png or .svg.")],
+    every: Annotated[int, typer.Option(min=1, help="Take every so many frames.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the projection.")] = 0,
+) -> None:
+    """Draw the embeddings of one recording in the plane (t-SNE), coloured by state and by time.
+
+    Example: stormpsr embed plot runs/vehicle/encoder/best --recording data/vehicle/recordings/test/01_assy_2_1
+    --out embeddings.png
+    """
+    from stormpsr.cli.extras import need_train_extra
+
+    need_train_extra("embedding")
+    import tempfile
+
+    from stormpsr.checkpoint import load_checkpoint
+    from stormpsr.datasets import RecordingFolder
+    from stormpsr.evaluation.embedding_plot import plot_embeddings
+    from stormpsr.recording import open_recording
+    from stormpsr.training.embedding import embed_recordings
+
+    loaded = load_checkpoint(checkpoint)
+    opened = open_recording(RecordingFolder(recording.resolve().name, None, recording), loaded.procedure)
+    with tempfile.TemporaryDirectory() as folder:
+        (embedding_FD,) = embed_recordings(
+            loaded.encoder(), [opened], store_folder=Path(folder), cache_folder=Path(folder) / "cache", dtype="float32"
+        )
+        plot_embeddings(
+            embedding_FD[::every], opened.states_FC[::every], opened.fps / every, loaded.procedure, out, seed=seed
+        )
+    typer.echo(f"written: {out}")

@@ -1,0 +1,81 @@
+"""`stormpsr embed`: embeddings of recordings on disk and as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+for package in ("pydantic", "safetensors", "cv2"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+
+from stormpsr.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
+from stormpsr.cli import main  # noqa: E402
+from stormpsr.config import parse_config  # noqa: E402
+from stormpsr.models.stream import build_encoder  # noqa: E402
+from stormpsr.procedure import Procedure  # noqa: E402
+
+
+def save_encoder(folder: Path, settings_text: str, procedure: Procedure, seed: int) -> Path:
+    torch.manual_seed(seed)
+    config = parse_config(settings_text, where="tiny")
+    tensors = {f"encoder.{name}": t for name, t in build_encoder(config.encoder).state_dict().items()}
+    save_checkpoint(folder, tensors=tensors, config=config, procedure=procedure, metrics={})
+    return folder
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, settings_text: str, lamp: Procedure) -> Path:
+    return save_encoder(tmp_path / "encoder", settings_text, lamp, seed=0)
+
+
+def test_every_frame_of_every_recording_is_embedded(
+    world: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["embed", "make", str(checkpoint), "--data", str(world), "--out", str(tmp_path / "store"), "--json"]
+    assert main([*arguments, "--precision", "float32"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (len(shown["recordings"]), shown["frames"]) == (5, 300)
+    rows = np.fromfile(tmp_path / "store" / "val" / "01_build.rows", dtype=np.float32).reshape(60, 16)
+    pictures = np.fromfile(tmp_path / "store" / "cache" / "frames-32" / "val" / "01_build.rows", dtype=np.uint8)
+    encoder = load_checkpoint(checkpoint).encoder()
+    with torch.inference_mode():
+        expected = encoder.embed(torch.from_numpy(pictures.reshape(60, 32, 32, 3))).numpy()
+    np.testing.assert_allclose(rows, expected, atol=1e-4)
+    header = json.loads((tmp_path / "store" / "val" / "01_build.json").read_text())
+    assert header["made_from"]["fps"] == 10
+    assert header["n_rows"] == 60
+
+
+def test_a_store_of_another_encoder_is_refused_with_a_cure(
+    world: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    settings_text: str,
+    lamp: Procedure,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = save_encoder(tmp_path / "other", settings_text, lamp, seed=1)
+    rest = ["--data", str(world / "val"), "--out", str(tmp_path / "store")]
+    assert main(["embed", "make", str(checkpoint), *rest]) == 0
+    assert main(["embed", "make", str(other), *rest]) == 2
+    assert "these embeddings are of another encoder" in capsys.readouterr().err
+
+
+def test_a_recording_is_drawn_by_state_and_by_time(world: Path, checkpoint: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    pytest.importorskip("sklearn", reason="needs the plot extra")
+    picture = tmp_path / "pictures" / "embeddings.png"
+    recording = str(world / "val" / "00_build")
+    assert (
+        main(["embed", "plot", str(checkpoint), "--recording", recording, "--out", str(picture), "--every", "2"]) == 0
+    )
+    assert picture.stat().st_size > 20_000
