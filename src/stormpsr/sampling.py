@@ -302,9 +302,15 @@ class ClipSampler:
         lengths = np.array([len(p) for p in probabilities], dtype=np.int64)
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
         self._cumulative = np.cumsum(np.concatenate([p * len(p) for p in probabilities]))
+        self._latest: tuple[int, tuple[Ints, Ints]] | None = None  # the epoch that was drawn last
 
     def epoch(self, epoch: int) -> tuple[Ints, Ints]:
         """All clips of an epoch, in order: recordings and last frames."""
+        if self._latest is None or self._latest[0] != epoch:
+            self._latest = epoch, self._draw(epoch)
+        return self._latest[1]
+
+    def _draw(self, epoch: int) -> tuple[Ints, Ints]:
         n = self.batch_size * self.batches_per_epoch
         rng = np.random.default_rng((self.seed, _CLIP_STREAM, epoch))
         places = (rng.permutation(n) + rng.random(n)) / n * self._cumulative[-1]

@@ -3,7 +3,8 @@
 
 A dataset here is one epoch; its items are whole batches, found by their number alone.
 
-Shape legend: B items, N frames of a clip, S pixels of a side, 3 colours, D dimensions, C components.
+Shape legend: B items, N frames of a clip, S pixels of a side, 3 colours, D dimensions, C components, R recordings, X
+frames of all recordings.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class _Clips(Dataset):
         *,
         epoch: int,
     ) -> None:
-        self._sampler, self._states, self._offsets_N, self._epoch = sampler, states, offsets_N, epoch
+        self._sampler, self._offsets_N, self._epoch = sampler, offsets_N, epoch
+        self._states_XC = np.concatenate(list(states))  # of all frames of all recordings, one after the other
+        self._start_R = np.concatenate([[0], np.cumsum([len(states_FC) for states_FC in states])])
 
     def __len__(self) -> int:
         return self._sampler.batches_per_epoch
@@ -76,12 +79,7 @@ class _Clips(Dataset):
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
         recording_B, end_B = self._sampler.batch(self._epoch, number)
         frame_BN, mask_BN = clip_windows(end_B, self._offsets_N)
-        label_BC = np.concatenate(
-            [
-                clip_labels(self._states[recording], frame_BN[i : i + 1], mask_BN[i : i + 1])
-                for i, recording in enumerate(recording_B.tolist())
-            ]
-        )
+        label_BC = clip_labels(self._states_XC, frame_BN + self._start_R[recording_B][:, None], mask_BN)
         clip = self._read(recording_B, frame_BN, mask_BN)
         return torch.from_numpy(clip), torch.from_numpy(mask_BN), torch.from_numpy(label_BC).float(), number
 
