@@ -148,6 +148,27 @@ def test_every_part_of_the_loss_is_finite_also_without_boxes_and_without_known_p
     assert float(made.losses(cases[2])["readable"].detach()) == 0  # nobody checked whether these can be read
 
 
+def test_early_layers_of_a_trained_backbone_stay_as_they_are(lamp: Procedure, tmp_path: Path) -> None:
+    import timm
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_efficientnet").state_dict(), tmp_path / "weights.safetensors")
+    settings = {**TINY, "weights": str(tmp_path / "weights.safetensors")}
+    frozen, free = (make_detector("compact", lamp, {**settings, "frozen_stride": k}) for k in (4, 0))
+    assert isinstance(frozen, CompactDetector)
+    assert isinstance(free, CompactDetector)
+    case = batch([True, True, False], [5, 4, 0], [[1, 1, -1], [1, 1, 1], [UNKNOWN] * 3])
+    for made, learns in ((frozen, False), (free, True)):
+        made.network.train()
+        torch.stack(list(made.losses(case).values())).sum().backward()
+        backbone = made.net.backbone
+        assert (backbone.conv_stem.weight.grad is not None) == learns
+        assert (backbone.blocks[1][0].bn1.training) == learns
+        assert backbone.blocks[2][0].bn1.training
+        assert next(backbone.blocks[2].parameters()).grad is not None
+
+
 # ---------------------------------------------------------------------- files
 def test_a_saved_detector_is_the_same_when_it_is_loaded(
     detector: Callable[..., CompactDetector], lamp: Procedure, tmp_path: Path
