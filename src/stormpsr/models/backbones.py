@@ -83,10 +83,10 @@ def _from_file(name: str, path: Path, options: dict[str, Any]) -> nn.Module:
     if not path.is_file():
         cure = "encoder.weights is 'none', 'hub', 'package' or the path of a file"
         raise InputError("there is no such weights file", path=path, cure=cure)
+    # some of timm's weights were published as NumPy archives, and timm would take any file for one
+    overlay = {"file": str(path), "custom_load": path.suffix == ".npz"}
     try:
-        backbone: nn.Module = timm.create_model(
-            name, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, **options
-        )
+        backbone: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **options)
     except Exception as error:  # whatever a file that holds something else makes of the reader
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"these are not weights of {name!r} ({reason})", path=path) from error
