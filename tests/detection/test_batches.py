@@ -74,6 +74,12 @@ def test_full_balance_makes_rare_classes_as_frequent_as_common_ones(
     assert shares[1.0] == pytest.approx(0.5, abs=0.08)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.6])
+def test_wrong_parts_have_a_share_of_their_own(frames: FrameSet, share: float) -> None:
+    drawn = batches(frames, batch_size=400, negative_ratio=0, wrong_share=share)[0].state_class_B
+    assert float(np.mean(drawn == 5)) == pytest.approx(share, abs=0.07)
+
+
 def test_single_pictures_take_their_share_and_are_marked_as_perhaps_hidden(frames: FrameSet) -> None:
     stills = [replace(frame, maybe_hidden=True) for frame in frames.readable]
     batch = batches(frames.with_pictures(stills), batch_size=12, negative_ratio=0.5, picture_share=0.25)[0]

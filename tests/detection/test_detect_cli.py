@@ -47,6 +47,9 @@ def test_a_detector_is_trained_scored_run_and_decoded(run: Run, lamp_data: Path,
     metrics = json.loads((detector / "metrics.json").read_text())
     assert metrics["training"]["steps"] == 3
     assert metrics["training"]["minutes"] >= 0
+    code, _, err = train(run, lamp_data, detector)
+    assert code == 2
+    assert "a trained detector is there already" in err
 
     code, out, err = run("detect", "eval", detector, lamp_data, "--plots", tmp_path / "plots", "--json")
     assert code == 0, err

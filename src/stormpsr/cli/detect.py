@@ -72,7 +72,10 @@ def train_command(
     from stormpsr.detection.frames import read_frames
     from stormpsr.detection.registry import make_detector
     from stormpsr.detection.training_settings import TrainingSettings
+    from stormpsr.errors import InputError
 
+    if (out / "config.yaml").is_file():
+        raise InputError("a trained detector is there already", path=out, cure="choose another folder, or delete it")
     _use_threads(threads)
     loaded = procedure_of(data, procedure)
     notes: list[Note] = []

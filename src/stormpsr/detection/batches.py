@@ -5,6 +5,8 @@ Shape legend: B pictures, S pixels of a side, C components.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,7 @@ from stormpsr.detection.augmentation import AugmentationSettings, augment
 from stormpsr.detection.frames import AnnotatedFrame, FrameSet, StateBox
 from stormpsr.detection.images import ImageStore
 from stormpsr.errors import InputError
+from stormpsr.procedure import StateKind
 
 __all__ = ["UNKNOWN", "Batch", "BatchSettings", "Batches"]
 
@@ -28,13 +31,14 @@ class BatchSettings:
     negative_ratio: float = 0.5  # frames without a readable state for each one with
     class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
     picture_share: float = 0.4  # of those with a state, taken from single rendered pictures where there are any
+    wrong_share: float = 0.2  # of those with a state, in which a part is wrong, where there are any: else too rare
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
             raise InputError(f"batch_size is {self.batch_size}", cure="at least 2")
         if not self.negative_ratio >= 0:
             raise InputError(f"negative_ratio is {self.negative_ratio}", cure="0 means: no frames without a state")
-        for name in ("class_balance", "picture_share"):
+        for name in ("class_balance", "picture_share", "wrong_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}", cure="it lies between 0 and 1")
 
@@ -70,21 +74,36 @@ class Batches:
             raise InputError("no frames with boxes to train on")
         self.frames, self.store, self.settings = frames, store, settings
         self.augmentation, self.seed = augmentation, seed
-        counts = frames.count_by_class()
-        weights = np.array([counts[_box(frame).state_class] ** -settings.class_balance for frame in frames.readable])
-        self._chance_R = weights / weights.sum()
+        self._chances = {True: self._chance_of(frames.pictures), False: self._chance_of(frames.readable)}
+
+    def _chance_of(self, frames: Sequence[AnnotatedFrame]) -> NDArray[np.float64]:
+        """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
+        states = self.frames.procedure.states
+        classes = [_box(frame).state_class for frame in frames]
+        counts = Counter(classes)
+        chance = np.array([counts[state_class] ** -self.settings.class_balance for state_class in classes])
+        wrong = np.array([states[state_class].kind is StateKind.ERROR for state_class in classes], dtype=bool)
+        if wrong.any() and not wrong.all():
+            chance[wrong] *= self.settings.wrong_share / chance[wrong].sum()
+            chance[~wrong] *= (1 - self.settings.wrong_share) / chance[~wrong].sum()
+        return np.asarray(chance / max(chance.sum(), 1e-12))
 
     def __getitem__(self, step: int) -> Batch:
         rng = np.random.default_rng((self.seed, step))
         settings = self.settings
         n_readable = settings.n_readable if self.frames.unreadable else settings.batch_size
         n_pictures = round(n_readable * settings.picture_share) if self.frames.pictures else 0
-        rows = rng.choice(len(self.frames.readable), n_readable - n_pictures, p=self._chance_R)
-        chosen = [self.frames.readable[row] for row in rows]
-        chosen += [self.frames.pictures[k] for k in rng.integers(len(self.frames.pictures) or 1, size=n_pictures)]
+        chosen = self._draw(self.frames.readable, n_readable - n_pictures, rng)
+        chosen += self._draw(self.frames.pictures, n_pictures, rng)
         n_others = settings.batch_size - n_readable
         chosen += [self.frames.unreadable[k] for k in rng.integers(len(self.frames.unreadable) or 1, size=n_others)]
         return self._load(chosen, rng)
+
+    def _draw(self, frames: Sequence[AnnotatedFrame], n: int, rng: np.random.Generator) -> list[AnnotatedFrame]:
+        if not n:
+            return []
+        chance = self._chances[frames is self.frames.pictures]
+        return [frames[row] for row in rng.choice(len(frames), n, p=chance)]
 
     def _load(self, chosen: list[AnnotatedFrame], rng: np.random.Generator) -> Batch:
         size, n_components = self.store.size, self.frames.procedure.n_components
