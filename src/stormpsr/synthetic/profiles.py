@@ -31,7 +31,7 @@ class Profile:
     view_spread: float  # standard deviation of the logarithm of that length
     view_after_completion: float  # share of views cut off by work that come right after the completion instead
     together_rate: float  # how often two parts that belong together are completed in one go
-    error_rate: float = 0.06  # share of installations that go wrong at first
+    error_rate: float = 0.08  # share of installations that go wrong at first
     removal_rate: float = 0.07  # share of installations that are undone and done again
     omission_rate: float = 0.02  # share of expected installations that never happen
     uncorrected_share: float = 0.25  # share of wrong installations that stay wrong
@@ -62,7 +62,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
                 completion_gap_quantiles=(7, 11, 17, 21, 28, 38, 42, 47, 53, 75, 115),
                 pace=1.0,
                 fit_share=(0.25, 0.55),
-                moment_gap_seconds=27.0,
+                moment_gap_seconds=24.5,
                 views_per_moment=1.15,
                 interruption_seconds=1.8,
                 view_seconds=5.2,
@@ -76,10 +76,10 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
                 completion_gap_quantiles=(8, 14, 28, 40, 53, 63, 77, 97, 125, 179, 300),
                 pace=1.15,
                 fit_share=(0.3, 0.65),
-                moment_gap_seconds=46.0,
+                moment_gap_seconds=40.0,
                 views_per_moment=2.0,
                 interruption_seconds=1.6,
-                view_seconds=1.45,
+                view_seconds=1.55,
                 view_spread=0.9,
                 view_after_completion=0.2,
                 together_rate=0.25,
