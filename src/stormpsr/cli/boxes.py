@@ -42,8 +42,8 @@ def export_command(
     from stormpsr.cli.detect import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.detection.box_formats import export_boxes
     from stormpsr.datasets import SPLITS, find_recordings
+    from stormpsr.detection.box_formats import export_boxes
     from stormpsr.detection.frames import read_frames
 
     loaded = procedure_of(data, procedure)
@@ -73,8 +73,8 @@ def import_command(
     from stormpsr.cli.detect import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.detection.box_formats import read_exchange, write_recording_boxes
     from stormpsr.datasets import find_recordings
+    from stormpsr.detection.box_formats import read_exchange, write_recording_boxes
     from stormpsr.errors import InputError
 
     if not source.is_dir():
