@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from stormpsr.detection.batches import UNKNOWN, Batch
 from stormpsr.detection.images import Placement
-from stormpsr.detection.torch_detector import TorchDetector, numbers_of
+from stormpsr.detection.torch_detector import StepTrainedDetector, numbers_of
 from stormpsr.errors import InputError
 from stormpsr.models.detector import ABSENT, CORRECT, WRONG, Detection
 from stormpsr.models.detector_compact import CompactConfig, CompactNet, CompactOutput, Targets
@@ -43,7 +43,7 @@ class _ClassTable:
         return cls(tuple(state.state_class for state in shown), correct)
 
 
-class CompactDetector(TorchDetector):
+class CompactDetector(StepTrainedDetector):
     """One detection per image at most: the assembly, its state, and what was read of every component.
 
     `wrong_parts` says how a state with a wrongly seated part is told from the correct one: by the common error class,
@@ -69,7 +69,7 @@ class CompactDetector(TorchDetector):
         self.net = CompactNet(self.config, procedure)
         self._row_of_class = {state_class: row for row, state_class in enumerate(self.table.shown)}
 
-    # ------------------------------------------------------------------ what TorchDetector asks for
+    # ------------------------------------------------------------------ what the base asks for
     @property
     def network(self) -> nn.Module:
         return self.net

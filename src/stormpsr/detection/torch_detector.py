@@ -1,4 +1,4 @@
-"""Detectors whose network is a torch module of ours to train: one folder format, one way to look at images.
+"""Detectors whose network is a torch module: one folder format, one way to look at images.
 
 A saved folder holds `model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once
 measured, `metrics.json`. Nothing else is needed to load it, and nothing in it is executable.
@@ -29,7 +29,16 @@ from stormpsr.errors import InputError
 from stormpsr.models.detector import DEFAULT_MIN_CONFIDENCE, Detection, Image, sorted_best
 from stormpsr.procedure import Procedure
 
-__all__ = ["CONFIG_FILE", "METRICS_FILE", "MODEL_FILE", "PROCEDURE_FILE", "TorchDetector", "numbers_of", "read_config"]
+__all__ = [
+    "CONFIG_FILE",
+    "METRICS_FILE",
+    "MODEL_FILE",
+    "PROCEDURE_FILE",
+    "StepTrainedDetector",
+    "TorchDetector",
+    "numbers_of",
+    "read_config",
+]
 
 MODEL_FILE = "model.safetensors"
 CONFIG_FILE = "config.yaml"
@@ -41,7 +50,7 @@ T = TypeVar("T")
 
 
 class TorchDetector(StateDetector):
-    """What the compact and the YOLOX detector share."""
+    """What all of them share."""
 
     def __init__(self, procedure: Procedure) -> None:
         self.procedure = procedure
@@ -72,28 +81,8 @@ class TorchDetector(StateDetector):
         return dict(settings)
 
     @abstractmethod
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The parts of the training loss."""
-
-    @abstractmethod
     def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
         """All detections, before calibration, boxes in pixels of the original images."""
-
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.network.parameters()), "lr": learning_rate}]
-
-    def train(
-        self,
-        train: FrameSet,
-        val: FrameSet,
-        settings: TrainingSettings,
-        *,
-        folder: Path | None = None,
-        on_progress: OnTraining | None = None,
-    ) -> TrainingResult:
-        from stormpsr.detection.training import fit
-
-        return fit(self, train, val, settings, folder=folder, on_progress=on_progress)
 
     # ------------------------------------------------------------------ looking
     def detect(
@@ -154,6 +143,31 @@ class TorchDetector(StateDetector):
             reason = str(error).splitlines()[-1].strip()
             cure = "it belongs to another network or another procedure"
             raise InputError(f"its tensors do not fit ({reason})", path=path, cure=cure) from None
+
+
+class StepTrainedDetector(TorchDetector):
+    """A detector whose network we train ourselves, step by step (see `stormpsr.detection.training`)."""
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The parts of the training loss."""
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """What the optimiser changes, and how fast."""
+        return [{"params": list(self.network.parameters()), "lr": learning_rate}]
+
+    def train(
+        self,
+        train: FrameSet,
+        val: FrameSet,
+        settings: TrainingSettings,
+        *,
+        folder: Path | None = None,
+        on_progress: OnTraining | None = None,
+    ) -> TrainingResult:
+        from stormpsr.detection.training import fit
+
+        return fit(self, train, val, settings, folder=folder, on_progress=on_progress)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from stormpsr.detection.calibration import Calibration, fit_calibration
 from stormpsr.detection.frames import FrameSet
 from stormpsr.detection.images import ImageStore
 from stormpsr.detection.looking import confidence_and_success, look_at_frames
-from stormpsr.detection.torch_detector import TorchDetector
+from stormpsr.detection.torch_detector import StepTrainedDetector, TorchDetector
 from stormpsr.detection.training_settings import OnTraining, TrainingProgress, TrainingResult, TrainingSettings
 from stormpsr.errors import InputError
 
@@ -30,7 +30,7 @@ _PAUSE_TENSORS, _PAUSE_NOTES = "state.safetensors", "progress.json"
 
 
 def fit(
-    detector: TorchDetector,
+    detector: StepTrainedDetector,
     train: FrameSet,
     val: FrameSet,
     settings: TrainingSettings,
@@ -99,7 +99,7 @@ def _share_right(detector: TorchDetector, val: FrameSet, most_frames: int) -> fl
 class _Run:
     """The optimiser, and the average of the weights."""
 
-    def __init__(self, detector: TorchDetector, settings: TrainingSettings) -> None:
+    def __init__(self, detector: StepTrainedDetector, settings: TrainingSettings) -> None:
         self.network, self.settings = detector.network, settings
         groups = detector.parameter_groups(settings.learning_rate)
         self.optimiser = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stormpsr.detection.batches import Batch
 from stormpsr.detection.box_formats import export_boxes
 from stormpsr.detection.frames import FrameSet
 from stormpsr.detection.images import Placement
@@ -94,7 +93,7 @@ class Yolov8Detector(TorchDetector):
             raise InputError(f"its tensors do not fit ({str(error).splitlines()[-1].strip()})", path=path) from None
         return detector
 
-    # ------------------------------------------------------------------ what TorchDetector asks for
+    # ------------------------------------------------------------------ what the base asks for
     @property
     def network(self) -> nn.Module:
         return self.net
@@ -109,9 +108,6 @@ class Yolov8Detector(TorchDetector):
     @classmethod
     def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> Yolov8Detector:
         return cls(procedure, numbers_of(Yolov8Config, settings))
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        raise NotImplementedError("ultralytics trains its networks itself: call train")
 
     def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
         predictions = self.net(images_BSS3.permute(0, 3, 1, 2).float() / 255)

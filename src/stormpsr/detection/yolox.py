@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stormpsr.detection.batches import Batch
 from stormpsr.detection.images import Placement
 from stormpsr.detection.overlap import suppress_overlapping
-from stormpsr.detection.torch_detector import TorchDetector, numbers_of
+from stormpsr.detection.torch_detector import StepTrainedDetector, numbers_of
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.detector import Detection
 from stormpsr.models.torchvision_ops import make_torchvision_importable
@@ -42,7 +42,7 @@ class YoloxConfig:
             raise InputError(f"image_size is {self.image_size}", cure="choose a multiple of 32, 64 or more")
 
 
-class YoloxDetector(TorchDetector):
+class YoloxDetector(StepTrainedDetector):
     """A YOLOX network with the procedure's classes."""
 
     kind: ClassVar[str] = "yolox"
@@ -50,8 +50,8 @@ class YoloxDetector(TorchDetector):
     def __init__(self, procedure: Procedure, config: YoloxConfig | None = None) -> None:
         super().__init__(procedure)
         self.config = config or YoloxConfig()
-        kinds = StateKind.BACKGROUND
-        self.classes = tuple(state.state_class for state in procedure.states if state.kind is not kinds)
+        shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
+        self.classes = tuple(state.state_class for state in shown)
         self._row_of_class = {state_class: row for row, state_class in enumerate(self.classes)}
         make_torchvision_importable()  # libreyolo imports it
         try:
