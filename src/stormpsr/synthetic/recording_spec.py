@@ -87,8 +87,8 @@ class DatasetSpec:
         specs = []
         for code, split in enumerate(SPLITS):
             for index in range(self.counts.get(split, 0)):
-                seed, choice = np.random.SeedSequence([self.seed, code, index]).generate_state(2)
-                variant = variants[int(choice) % len(variants)]
+                seed = np.random.SeedSequence([self.seed, code, index]).generate_state(1)[0]
+                variant = variants[index % len(variants)]  # in turn, so that every split has all of them
                 specs.append(
                     RecordingSpec(
                         id=f"{index + 1:02d}_{variant}_{code}_1",
