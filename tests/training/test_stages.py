@@ -174,6 +174,21 @@ def test_precision_needs_a_state_in_two_validation_recordings(tmp_path: Path, ru
     train_encoder(replace(alone, config=by_loss))
 
 
+def test_training_that_diverges_is_stopped_with_the_cure(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
+    wild = ("train_temporal.optimiser=sgd", "train_temporal.learning_rate=1e30")
+    with pytest.raises(InputError, match="left the finite numbers in epoch 1; lower the learning rate"):
+        train_temporal(run_in(tmp_path, *wild), encoder_folder)
+
+
+def test_a_machine_without_the_wanted_device_is_told_so(tmp_path: Path, run_in: RunIn) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    run = run_in(tmp_path)
+    with pytest.raises(InputError, match="this machine cannot train so"):
+        train_encoder(replace(run, options=FitOptions(accelerator="gpu")))
+    assert not (tmp_path / "encoder").exists()
+
+
 def test_samples_of_two_processes_differ(tmp_path: Path, run_in: RunIn) -> None:
     from stormpsr.sampling import Shard
     from stormpsr.training.stages import clip_sampler

@@ -42,7 +42,7 @@ def train_command(
     ] = False,
     devices: Annotated[int, typer.Option(min=1, help="Devices per machine (more than one: DDP).")] = 1,
     machines: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    accelerator: Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="What computes.")] = "auto",
     precision: Annotated[
         Literal["32-true", "16-mixed", "bf16-mixed"], typer.Option(help="Of the numbers in training.")
     ] = "32-true",

@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from stormpsr.checkpoint import save_checkpoint
 from stormpsr.config import Config, dump_config
@@ -35,6 +36,7 @@ from stormpsr.training.tasks import Task
 
 __all__ = ["FitOptions", "StageFolder", "fit"]
 
+Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
@@ -43,7 +45,7 @@ class FitOptions:
     """How to run, as opposed to what to train: none of it is part of the result's settings."""
 
     resume: bool = False
-    accelerator: str = "auto"
+    accelerator: Accelerator = "auto"
     devices: int = 1  # per machine
     machines: int = 1
     precision: Precision = "32-true"
@@ -134,34 +136,13 @@ class _KeepBest(Callback):
 
 def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> None:
     """Train a task for a number of epochs in all. Raises KeyboardInterrupt if the user stopped it."""
-    if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
-        folder.begin(task.config, resume=options.resume)
-    callbacks: Sequence[Callback] = [
-        _KeepBest(folder.best, task.config, procedure),
-        ModelCheckpoint(folder.last.parent, save_last=True, save_top_k=0, save_on_train_epoch_end=True),
-        *options.callbacks,
-    ]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         warnings.filterwarnings("ignore", module="torch.utils.tensorboard")
         logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-        trainer = Trainer(
-            accelerator=options.accelerator,
-            devices=options.devices,
-            num_nodes=options.machines,
-            strategy="ddp" if options.devices * options.machines > 1 else "auto",
-            precision=options.precision,
-            accumulate_grad_batches=options.accumulate_batches,
-            max_epochs=epochs,
-            callbacks=list(callbacks),
-            logger=_logger(folder, options),
-            log_every_n_steps=10,
-            num_sanity_val_steps=0,
-            reload_dataloaders_every_n_epochs=1,  # each epoch has batches of its own
-            use_distributed_sampler=False,  # our samplers share the work themselves
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+        trainer = _trainer(task, epochs, folder, procedure, options)
+        if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
+            folder.begin(task.config, resume=options.resume)
         try:
             trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=False)
         except SystemExit as error:  # Lightning's answer to Ctrl-C
@@ -172,7 +153,38 @@ def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, o
         folder.finish(task.config)
 
 
+def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> Trainer:
+    callbacks = [
+        _KeepBest(folder.best, task.config, procedure),
+        ModelCheckpoint(folder.last.parent, save_last=True, save_top_k=0, save_on_train_epoch_end=True),
+        *options.callbacks,
+    ]
+    try:
+        return Trainer(
+            accelerator=options.accelerator,
+            devices=options.devices,
+            num_nodes=options.machines,
+            strategy="ddp" if options.devices * options.machines > 1 else "auto",
+            precision=options.precision,
+            accumulate_grad_batches=options.accumulate_batches,
+            max_epochs=epochs,
+            callbacks=callbacks,
+            logger=_logger(folder, options),
+            log_every_n_steps=10,
+            num_sanity_val_steps=0,
+            reload_dataloaders_every_n_epochs=1,  # each epoch has batches of its own
+            use_distributed_sampler=False,  # our samplers share the work themselves
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    except MisconfigurationException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"this machine cannot train so: {reason}", cure="change --accelerator or --devices") from error
+
+
 def _logger(folder: StageFolder, options: FitOptions) -> Logger:
     if options.wandb_project is not None:
+        if find_spec("wandb") is None:
+            raise InputError("wandb is not installed", cure="run: pip install wandb, or log to TensorBoard")
         return WandbLogger(project=options.wandb_project, name=folder.path.name, save_dir=folder.path / "log")
     return TensorBoardLogger(folder.path, name="log", version="")

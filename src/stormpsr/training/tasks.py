@@ -21,6 +21,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from stormpsr.config import Config
+from stormpsr.errors import InputError
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.losses import supervised_contrastive_loss
 from stormpsr.models.stream import SpatioTemporalModel
@@ -77,6 +78,11 @@ class Task(LightningModule):
 
     def _log_loss(self, loss: Tensor) -> None:
         self.log("train/loss", loss, sync_dist=True)
+
+    def _refuse_infinite(self, output: Tensor) -> None:
+        if not torch.isfinite(output).all():
+            epoch = self.trainer.current_epoch + 1
+            raise InputError(f"training left the finite numbers in epoch {epoch}", cure="lower the learning rate")
 
     def _log_figures(self) -> None:
         for name, value in {**self.figures, "score": self.score}.items():
@@ -147,6 +153,7 @@ class EncoderTask(Task):
     def on_validation_epoch_end(self) -> None:
         z_VD, label_V, recording_V = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
         self._seen.clear()
+        self._refuse_infinite(z_VD)
         precision = neighbour_precision(z_VD, label_V, recording_V)
         self.figures = {"loss": float(self._loss(z_VD, label_V, share=False))}
         if precision is not None:
@@ -225,6 +232,7 @@ class _ChangeTask(Task):
         return DataLoader(range(len(self._clips.recordings)), batch_size=None)
 
     def on_validation_epoch_end(self) -> None:
+        self._refuse_infinite(torch.cat(self._logits))
         self.figures = self._clips.figures(self._logits)
         self._logits.clear()
         self._log_figures()
