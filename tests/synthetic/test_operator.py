@@ -7,7 +7,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure import StepKind
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.operator import simulate
-from stormpsr.synthetic.plan import CLOSED, Activity, Plan
+from stormpsr.synthetic.plan import CLOSED, Activity, Plan, draw_plan
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import PROFILES, profile_named
 from stormpsr.synthetic.reach import FINGERTIPS_3
@@ -150,6 +150,15 @@ def test_profiles_keep_their_pace(vehicle: Product, profile: str) -> None:
     quantiles = PROFILES[profile].completion_gap_quantiles
     mean = np.mean(gaps) / PROFILES[profile].fps
     assert mean == pytest.approx(np.mean(quantiles), rel=0.25)
+
+
+def test_every_seed_gives_a_plan(vehicle: Product) -> None:
+    variant = vehicle.procedure().variant()
+    for seed in range(150):
+        rates = ErrorRates(0.1, 0.1, 0.05, 0.3)
+        plan = draw_plan(vehicle, variant, QUICK, seed=seed, occlusion=0.2 * (seed % 6), rates=rates)
+        assert all(0 <= m.start_frame < m.end_frame <= plan.n_frames for m in plan.moments)
+        assert list(plan.completion_frames) == sorted(set(plan.completion_frames))
 
 
 def test_quick_recordings_last_two_to_three_minutes(vehicle: Product) -> None:

@@ -283,7 +283,7 @@ def _moment(
     breaks = profile.interruption_seconds * np.exp(0.6 * rng.standard_normal(n_views))
     held = bool(rng.random() < 0.6)
     moves = rng.random() < profile.view_after_completion
-    frame = round(start_seconds * plan.fps)
+    frame = min(int(start_seconds * plan.fps), plan.n_frames - 1)
     if closed[frame]:
         opening = np.flatnonzero(~closed[frame:])
         if not moves or not len(opening):
