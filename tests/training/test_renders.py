@@ -1,0 +1,66 @@
+"""Renders in training: read from a folder of single pictures, and mixed into every batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+for package in ("torch", "pydantic", "safetensors", "tensorboard"):
+    pytest.importorskip(package, reason="needs the train extra")
+cv2 = pytest.importorskip("cv2", reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+
+from stormpsr.config import parse_config  # noqa: E402
+from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.procedure import Procedure, StateKind  # noqa: E402
+from stormpsr.training.data import load_renders, load_training_data  # noqa: E402
+from stormpsr.training.fit import FitOptions  # noqa: E402
+from stormpsr.training.stages import Run, key_frame_sampler, train_encoder  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path: Path, lamp: Procedure) -> Path:
+    """Two grey pictures of each state that the lamp's detector knows, as bright as the state's class."""
+    images, annotations = [], []
+    states = [state for state in lamp.states if state.kind is StateKind.ASSEMBLY]
+    for number, state in enumerate(states * 2):
+        name = f"{number:06d}.png"
+        cv2.imwrite(str(tmp_path / name), np.full((48, 48, 3), 20 * state.state_class, dtype=np.uint8))
+        images.append({"id": number, "file_name": name, "width": 48, "height": 48})
+        annotations.append({"image_id": number, "category_id": state.state_class, "bbox": [4, 4, 40, 40]})
+    categories = [{"id": state.state_class, "name": state.name} for state in states]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    (tmp_path / "annotations.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_renders_come_at_training_size_with_the_states_they_show(folder: Path, lamp: Procedure) -> None:
+    renders = load_renders(folder, lamp, 32)
+    assert renders.image_RSS3.shape == (8, 32, 32, 3)
+    assert renders.states[:4] == ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1))
+    assert renders.image_RSS3[:4, 0, 0, 0].tolist() == [20, 40, 60, 80]
+
+
+def test_renders_are_part_of_every_batch(
+    folder: Path, lamp: Procedure, world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    config = parse_config(settings_text, where="tiny", overrides=["key_frames.n_syn=2", "train_encoder.epochs=1"])
+    data, renders = load_training_data(world, config), load_renders(folder, lamp, 32)
+    run = Run(config, data, tmp_path / "run", renders=renders, options=FitOptions(accelerator="cpu"))
+    sampler = key_frame_sampler(run)
+    batch = sampler.batch(0, 0)
+    assert (batch.recording_B < 0).sum() == 2 * 4
+    for recording, index, label in zip(batch.recording_B, batch.index_B, batch.label_B, strict=True):
+        if recording < 0:
+            assert renders.states[index] == sampler.frames.states[label]
+    train_encoder(run)
+    with pytest.raises(InputError, match="but there are none; give --renders"):
+        train_encoder(replace(run, renders=None, folder=tmp_path / "other"))
