@@ -21,7 +21,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_generated_set_says_what_it_was_made_from(made: Path) -> None:
     description = json.loads((made / "dataset.json").read_text())
     assert description["rates"]["train"]["error_rate"] == 0.5
-    assert description["rates"]["test"]["error_rate"] == 0.08
+    assert description["rates"]["test"]["error_rate"] == 0.12
 
 
 def test_a_second_run_has_nothing_to_do(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,8 +31,8 @@ class Profile:
     view_spread: float  # standard deviation of the logarithm of that length
     view_after_completion: float  # share of views cut off by work that come right after the completion instead
     together_rate: float  # how often two parts that belong together are completed in one go
-    error_rate: float = 0.08  # share of installations that go wrong at first
-    removal_rate: float = 0.07  # share of installations that are undone and done again
+    error_rate: float = 0.12  # share of parts installed one at a time that go wrong at first
+    removal_rate: float = 0.07  # share of parts that are taken off and put on again
     omission_rate: float = 0.02  # share of expected installations that never happen
     uncorrected_share: float = 0.25  # share of wrong installations that stay wrong
     lead_in_seconds: float = 4.0  # before the first action begins
@@ -73,7 +73,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             Profile(
                 name="meccano",
                 fps=12.0,
-                completion_gap_quantiles=(8, 14, 28, 40, 53, 63, 77, 97, 125, 179, 300),
+                completion_gap_quantiles=(8, 13, 26, 37, 49, 59, 72, 91, 117, 167, 280),
                 pace=1.15,
                 fit_share=(0.3, 0.65),
                 moment_gap_seconds=40.0,
@@ -83,8 +83,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
                 view_spread=0.9,
                 view_after_completion=0.2,
                 together_rate=0.25,
-                error_rate=0.09,
-                removal_rate=0.08,
+                error_rate=0.13,
+                removal_rate=0.13,
             ),
             Profile(
                 name="quick",
