@@ -144,7 +144,7 @@ def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, o
         if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
             folder.begin(task.config, resume=options.resume)
         try:
-            trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=False)
+            trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=True)
         except SystemExit as error:  # Lightning's answer to Ctrl-C
             raise KeyboardInterrupt from error
     if trainer.interrupted:
