@@ -94,4 +94,4 @@ def _save(figure: Figure, axis: Axes, path: Path, *, grid: bool = True) -> None:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130, bbox_inches="tight")
