@@ -38,7 +38,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 def test_a_process_killed_in_the_middle_ends_after_resuming_where_an_uninterrupted_one_ends(
-    world: Path, settings_file: Path, tmp_path: Path
+    world: Path, settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = ("-o", "train_encoder.epochs=6", "-o", "train_encoder.batches_per_epoch=6")
     process = subprocess.Popen(
@@ -59,6 +59,8 @@ def test_a_process_killed_in_the_middle_ends_after_resuming_where_an_uninterrupt
     assert process.returncode == -signal.SIGKILL
     for name, more in (("killed", ("--resume",)), ("whole", ())):
         assert here("encoder", world, settings_file, tmp_path / name, *long, *more) == 0
+        begun_anew = "epoch 1 of 6" in capsys.readouterr().err
+        assert begun_anew == (name == "whole")
     killed, whole = (load_checkpoint(tmp_path / name / "encoder" / "best") for name in ("killed", "whole"))
     assert killed.metrics == whole.metrics
     assert all(torch.equal(killed.tensors[name], whole.tensors[name]) for name in whole.tensors)

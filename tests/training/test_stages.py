@@ -68,6 +68,16 @@ class StopAt(Callback):
             raise self.error
 
 
+class Epochs(Callback):
+    """Which epochs were trained."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.seen.append(trainer.current_epoch)
+
+
 class Killed(Exception):  # noqa: N818
     pass
 
@@ -87,14 +97,18 @@ def test_an_encoder_is_trained_and_saved_with_what_it_achieved(encoder_folder: P
 def test_a_killed_run_continues_to_the_same_encoder(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
     with pytest.raises(Killed):
         train_encoder(run_in(tmp_path, callbacks=(StopAt(1, 1, Killed),)))
-    assert same_tensors(train_encoder(run_in(tmp_path, resume=True)), encoder_folder)
+    epochs = Epochs()
+    assert same_tensors(train_encoder(run_in(tmp_path, resume=True, callbacks=(epochs,))), encoder_folder)
+    assert epochs.seen == [1]  # the first epoch was not repeated
 
 
 def test_a_killed_run_continues_to_the_same_temporal_model(tmp_path: Path, run_in: RunIn, encoder_folder: Path) -> None:
     whole = train_temporal(run_in(tmp_path / "whole"), encoder_folder)
     with pytest.raises(Killed):
         train_temporal(run_in(tmp_path / "killed", callbacks=(StopAt(1, 2, Killed),)), encoder_folder)
-    resumed = train_temporal(run_in(tmp_path / "killed", resume=True), encoder_folder)
+    epochs = Epochs()
+    resumed = train_temporal(run_in(tmp_path / "killed", resume=True, callbacks=(epochs,)), encoder_folder)
+    assert epochs.seen == [1]
     assert same_tensors(whole, resumed)
     assert load_checkpoint(whole).metrics == load_checkpoint(resumed).metrics
     assert set(load_checkpoint(whole).metrics["validation"]) >= {"loss", "clip_f1", "event_f1", "threshold"}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -134,6 +134,22 @@ class _KeepBest(Callback):
         self._best = state_dict["best"]
 
 
+class _KeepResumable(Checkpoint):
+    """Saves the whole run after every epoch; the file is the last epoch's or the one before, never half of one.
+
+    Derived from Lightning's class for checkpoints, which run after everything else that happens at an epoch's end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        draft = self._path.with_name(".draft.ckpt")
+        trainer.save_checkpoint(draft)  # by all processes: they wait for each other
+        if trainer.is_global_zero:
+            draft.replace(self._path)
+
+
 def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> None:
     """Train a task for a number of epochs in all. Raises KeyboardInterrupt if the user stopped it."""
     with warnings.catch_warnings():
@@ -156,7 +172,7 @@ def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, o
 def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> Trainer:
     callbacks = [
         _KeepBest(folder.best, task.config, procedure),
-        ModelCheckpoint(folder.last.parent, save_last=True, save_top_k=0, save_on_train_epoch_end=True),
+        _KeepResumable(folder.last),
         *options.callbacks,
     ]
     try:
