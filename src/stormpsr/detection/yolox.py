@@ -58,7 +58,7 @@ class YoloxDetector(StepTrainedDetector):
             self._parts: Any = import_module("libreyolo.models.yolox.nn")
             self._decode: Any = import_module("libreyolo.postprocess.yolox").decode_outputs
         except ModuleNotFoundError as error:
-            raise MissingExtraError("the YOLOX detector", "detect", error.name or "libreyolo") from None
+            raise MissingExtraError("the YOLOX detector", "yolox", error.name or "libreyolo") from None
         self.net = self._parts.LibreYOLOXModel(self.config.size, len(self.classes))
         self.net.init_weights()
 
