@@ -72,6 +72,7 @@ def plot_command(
     out: Annotated[Path, typer.Option(help="Picture to write, .png or .svg.")],
     every: Annotated[int, typer.Option(min=1, help="Take every so many frames.")] = 5,
     seed: Annotated[int, typer.Option(help="Of the projection.")] = 0,
+    as_json: JsonFlag = False,
 ) -> None:
     """Draw the embeddings of one recording in the plane (t-SNE), coloured by state and by time.
 
@@ -98,4 +99,7 @@ def plot_command(
         plot_embeddings(
             embedding_FD[::every], opened.states_FC[::every], opened.fps / every, loaded.procedure, out, seed=seed
         )
-    typer.echo(f"written: {out}")
+    if as_json:
+        print_json({"written": str(out), "frames": len(embedding_FD[::every])})
+    else:
+        typer.echo(f"written: {out}")
