@@ -24,9 +24,7 @@ from stormpsr.detection.frames import FrameSet, read_frames
 from stormpsr.detection.registry import load_detector, make_detector
 from stormpsr.detection.training_settings import TrainingProgress, TrainingSettings
 
-needs_libreyolo = pytest.mark.skipif(
-    find_spec("libreyolo") is None, reason="libreyolo is not installed (extra: yolox)"
-)
+needs_libreyolo = pytest.mark.skipif(find_spec("libreyolo") is None, reason="libreyolo is not installed (extra: yolox)")
 needs_ultralytics = pytest.mark.skipif(
     find_spec("ultralytics") is None, reason="ultralytics is not installed (extra: yolo)"
 )
