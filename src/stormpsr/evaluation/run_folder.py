@@ -1,0 +1,277 @@
+"""The outcome of an evaluation on disk: what was true, what each method reported, and the evidence for it.
+
+    RUN/run.json                 which model on which data, the methods with their settings, and their scores
+    RUN/procedure.yaml           what the steps mean
+    RUN/recordings/NAME.json     labels, events of each method, when the state could be read
+    RUN/recordings/NAME.npz      what both streams said, and the evidence of each method over time
+
+A recording is there completely or not at all; `run.json` is written last, so a folder that has one is complete.
+
+Shape legend: M detections, E predictions of the temporal model, C components, G grid of every k-th frame, S steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+from stormpsr.events import StepEvent
+from stormpsr.procedure import Procedure
+
+__all__ = ["METHOD_TITLES", "MethodInfo", "RecordingRun", "Run", "RunInfo", "read_run", "write_recording", "write_run"]
+
+RUN_FILE, PROCEDURE_FILE, RECORDINGS_FOLDER = "run.json", "procedure.yaml", "recordings"
+_FORMAT = "stormpsr run 1"
+METHOD_TITLES = {
+    "detection": "Detection only",
+    "temporal": "Temporal only",
+    "average": "STORM-PSR",
+    "released": "As released",
+}
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """A way to turn what the streams say into events."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What `run.json` says."""
+
+    title: str
+    model: str
+    data: str  # the folder of recordings, as it was given
+    split: str | None
+    protocol: str
+    methods: tuple[MethodInfo, ...]
+    summary: Mapping[str, Any]  # per method what `runner.summary_json` returns
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingRun:
+    """One recording. Events carry frame, step and confidence; arrays are what the streams said."""
+
+    name: str
+    variant: str | None
+    fps: float
+    n_frames: int
+    has_errors: bool | None
+    frames_path: str  # folder of images or video file, below the data's folder or absolute
+    labels: tuple[StepEvent, ...]
+    labels_with_errors: tuple[StepEvent, ...] | None
+    events: Mapping[str, tuple[StepEvent, ...]]
+    readable: tuple[tuple[int, int], ...] | None = None  # first and last frame of stretches whose state can be read
+    visible_share: tuple[float, ...] | None = None  # of the assembly, in every `visible_stride`-th frame
+    visible_stride: int = 1
+    detection_frame_M: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    detection_class_M: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    detection_confidence_M: NDArray[np.float16] = field(default_factory=lambda: np.zeros(0, np.float16))
+    change_frame_E: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    change_probability_EC: NDArray[np.float16] = field(default_factory=lambda: np.zeros((0, 0), np.float16))
+    evidence: Mapping[str, NDArray[np.float16]] = field(default_factory=dict)  # per method (G, S), 1 completes a step
+    evidence_stride: int = 1
+
+    def frames_in(self, data: str | Path) -> Path:
+        """Where the pictures are, given the data's folder."""
+        return Path(data) / self.frames_path  # an absolute path replaces the folder
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder that has been opened; recordings are read when they are asked for."""
+
+    path: Path
+    info: RunInfo
+    procedure: Procedure
+    names: tuple[str, ...]
+
+    def recording(self, name: str) -> RecordingRun:
+        return read_recording(self.path, name)
+
+    def recordings(self) -> Iterator[RecordingRun]:
+        return (self.recording(name) for name in self.names)
+
+
+# ---------------------------------------------------------------------- writing
+def write_run(folder: str | Path, info: RunInfo, procedure: Procedure) -> None:
+    """Write what is common to all recordings; they come first, one by one, with `write_recording`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    procedure.save(folder / PROCEDURE_FILE)
+    content = {
+        "format": _FORMAT,
+        "title": info.title,
+        "model": info.model,
+        "data": info.data,
+        "split": info.split,
+        "protocol": info.protocol,
+        "procedure": PROCEDURE_FILE,
+        "methods": [{"name": m.name, "title": m.title, "settings": dict(m.settings)} for m in info.methods],
+        "summary": dict(info.summary),
+    }
+    _write_json(folder / RUN_FILE, content)
+
+
+def write_recording(folder: str | Path, recording: RecordingRun) -> None:
+    """Write one recording of a run."""
+    place = Path(folder) / RECORDINGS_FOLDER
+    place.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {
+        "detection_frame": recording.detection_frame_M.astype(np.int64),
+        "detection_class": recording.detection_class_M.astype(np.int64),
+        "detection_confidence": recording.detection_confidence_M.astype(np.float16),
+        "change_frame": recording.change_frame_E.astype(np.int64),
+        "change_probability": recording.change_probability_EC.astype(np.float16),
+        "evidence_stride": np.int64(recording.evidence_stride),
+        **{f"evidence_{name}": share_GS.astype(np.float16) for name, share_GS in recording.evidence.items()},
+    }
+    draft = place / f".{recording.name}.{os.getpid()}.npz"
+    try:
+        np.savez_compressed(draft, **arrays)
+        draft.replace(place / f"{recording.name}.npz")
+    finally:
+        draft.unlink(missing_ok=True)
+    with_errors = recording.labels_with_errors
+    content = {
+        "name": recording.name,
+        "variant": recording.variant,
+        "fps": recording.fps,
+        "n_frames": recording.n_frames,
+        "has_errors": recording.has_errors,
+        "frames_path": recording.frames_path,
+        "labels": _label_rows(recording.labels),
+        "labels_with_errors": None if with_errors is None else _label_rows(with_errors),
+        "events": {method: _event_rows(events) for method, events in recording.events.items()},
+        "readable": None if recording.readable is None else [list(stretch) for stretch in recording.readable],
+        "visible_share": None if recording.visible_share is None else [round(v, 3) for v in recording.visible_share],
+        "visible_stride": recording.visible_stride,
+    }
+    _write_json(place / f"{recording.name}.json", content)
+
+
+def _label_rows(events: Sequence[StepEvent]) -> list[list[int]]:
+    return [[event.frame, event.step_id] for event in events]
+
+
+def _event_rows(events: Sequence[StepEvent]) -> list[list[Any]]:
+    return [[e.frame, e.step_id, None if e.confidence is None else round(e.confidence, 4)] for e in events]
+
+
+def _write_json(path: Path, content: Any) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------------- reading
+def read_run(folder: str | Path) -> Run:
+    """Open a run folder."""
+    folder = Path(folder)
+    path = folder / RUN_FILE
+    if not path.is_file():
+        unfinished = (folder / RECORDINGS_FOLDER).is_dir()
+        problem = "the evaluation is not finished" if unfinished else "this is no run folder"
+        cure = "run the same 'stormpsr evaluate' again" if unfinished else "'stormpsr evaluate --out RUN' makes one"
+        raise InputError(problem, path=folder, cure=cure)
+    content = _read_json(path)
+    if content.get("format") != _FORMAT:
+        raise InputError(f"the format is {content.get('format')!r}, not {_FORMAT!r}", path=path)
+    try:
+        info = RunInfo(
+            title=content["title"],
+            model=content["model"],
+            data=content["data"],
+            split=content["split"],
+            protocol=content["protocol"],
+            methods=tuple(MethodInfo(m["name"], m["title"], m["settings"]) for m in content["methods"]),
+            summary=content["summary"],
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"something is missing in it ({error})", path=path, cure="evaluate again") from None
+    names = tuple(sorted(entry.stem for entry in (folder / RECORDINGS_FOLDER).glob("[!.]*.json")))
+    return Run(folder, info, Procedure.load(folder / str(content.get("procedure", PROCEDURE_FILE))), names)
+
+
+def read_recording(folder: str | Path, name: str) -> RecordingRun:
+    """One recording of a run."""
+    place = Path(folder) / RECORDINGS_FOLDER
+    path = place / f"{name}.json"
+    if not path.is_file():
+        raise InputError(f"the run has no recording {name!r}", path=folder)
+    content = _read_json(path)
+    arrays = _read_arrays(place / f"{name}.npz")
+    try:
+        full, readable, visible = (content[key] for key in ("labels_with_errors", "readable", "visible_share"))
+        return RecordingRun(
+            name=content["name"],
+            variant=content["variant"],
+            fps=float(content["fps"]),
+            n_frames=int(content["n_frames"]),
+            has_errors=content["has_errors"],
+            frames_path=content["frames_path"],
+            labels=_labels(content["labels"]),
+            labels_with_errors=None if full is None else _labels(full),
+            events={method: _events(rows, method) for method, rows in content["events"].items()},
+            readable=None if readable is None else tuple((int(first), int(last)) for first, last in readable),
+            visible_share=None if visible is None else tuple(float(share) for share in visible),
+            visible_stride=int(content.get("visible_stride", 1)),
+            detection_frame_M=arrays["detection_frame"],
+            detection_class_M=arrays["detection_class"],
+            detection_confidence_M=arrays["detection_confidence"],
+            change_frame_E=arrays["change_frame"],
+            change_probability_EC=arrays["change_probability"],
+            evidence={
+                key.removeprefix("evidence_"): array
+                for key, array in arrays.items()
+                if key.startswith("evidence_") and key != "evidence_stride"
+            },
+            evidence_stride=int(arrays["evidence_stride"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"something is missing in it ({error})", path=path, cure="evaluate again") from None
+
+
+def _labels(rows: Sequence[Sequence[int]]) -> tuple[StepEvent, ...]:
+    return tuple(StepEvent(step_id, frame, source="label") for frame, step_id in rows)
+
+
+def _events(rows: Sequence[Sequence[Any]], method: str) -> tuple[StepEvent, ...]:
+    return tuple(StepEvent(step_id, frame, confidence=sure, source=method) for frame, step_id, sure in rows)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"this is not JSON ({error})", path=path, cure="evaluate again") from None
+    if not isinstance(content, dict):
+        raise InputError("this is no part of a run", path=path, cure="evaluate again")
+    return content
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        # opened here, because numpy leaves a damaged file open
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise InputError("there is no such file", path=path, cure="evaluate again") from None
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"the arrays cannot be read ({error})", path=path, cure="evaluate again") from None
