@@ -39,6 +39,7 @@ ROOMS: dict[str, list[str]] = {
     "event_files": [*CORE, "datasets"],
     "label_audit": [*CORE, "datasets"],
     "recording": [*CORE, "datasets"],
+    "video": [*CORE, "datasets", "recording"],
     "frame_cache": ["errors", "row_files", "recording"],
     "embeddings": ["errors", "row_files"],
     "evaluation.summary": [*CORE, "evaluation.metrics"],
@@ -46,6 +47,7 @@ ROOMS: dict[str, list[str]] = {
         *(*CORE, "detections", "datasets", "event_files", "boxes", "recognition"),
         *("evaluation.metrics", "evaluation.summary"),
     ],
+    "evaluation.report": [*CORE, "recording", "evaluation", "evaluation.metrics"],
     "sampling": CORE,
     "synthetic": CORE,
     "config": ["errors", "yaml_nodes", "sampling"],
@@ -58,6 +60,11 @@ ROOMS: dict[str, list[str]] = {
     "training": [
         *(*CORE, "datasets", "recording", "frame_cache", "embeddings", "sampling", "config", "models", "checkpoint"),
         *("recognition", "evaluation.metrics", "detection"),
+    ],
+    "recognizer": [
+        *(*CORE, "yaml_nodes", "datasets", "boxes", "recording", "frame_cache", "sampling", "config", "models"),
+        *("checkpoint", "recognition", "evaluation.metrics", "evaluation.summary", "evaluation", "synthetic"),
+        *("detection", "training", "video"),
     ],
 }
 SAME_ROOM = {

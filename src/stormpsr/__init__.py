@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stormpsr.labels import StateTimeline, read_states, read_steps, steps_from_states, write_states, write_steps
     from stormpsr.procedure import AssemblyState, Component, Procedure, Step, StepKind, Variant
     from stormpsr.recognition.decoders import decode, make_decoder
+    from stormpsr.recognizer.streaming import Recognizer as Recognizer
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ _MODULE_OF = {
     "InputError": "errors",
     "Match": "evaluation.metrics",
     "Procedure": "procedure",
+    "Recognizer": "recognizer.streaming",  # needs torch, and is therefore left out of __all__
     "Scores": "evaluation.metrics",
     "StateDetection": "events",
     "StateTimeline": "labels",
@@ -80,4 +82,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULE_OF})

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from stormpsr.errors import InputError
 from stormpsr.events import StateDetection, StepEvent
 from stormpsr.procedure import Procedure, StateBits, StepKind
+from stormpsr.recognition.released_fusion import ReleasedFusion
 
-__all__ = ["EvidenceFusion", "FusionMethod", "FusionSettings"]
+__all__ = ["EvidenceFusion", "Fusion", "FusionMethod", "FusionSettings", "make_fusion"]
 
-FusionMethod = Literal["detection", "temporal", "average"]
+FusionMethod = Literal["detection", "temporal", "average", "released"]
 _WEIGHTS: dict[FusionMethod, tuple[float, float]] = {
     "detection": (1.0, 0.0),
     "temporal": (0.0, 1.0),
@@ -47,6 +48,7 @@ class FusionSettings:
     window_frames: int = 256  # frames that the temporal model looks back
     hold_frames: int = 4  # how long a temporal prediction counts: the stride at which the model runs
     removal_factor: float = 1.0  # removals need this many times the threshold (they are rare and often false)
+    min_detection_confidence: float = 0.0  # detections that are less sure than this are not heard
     unexpected: Literal["drop", "report"] = "drop"  # steps that the variant does not expect
 
     def __post_init__(self) -> None:
@@ -60,12 +62,52 @@ class FusionSettings:
             ("window_frames", 1, np.inf),
             ("hold_frames", 1, np.inf),
             ("removal_factor", 0.0, np.inf),
+            ("min_detection_confidence", 0.0, 1.0),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
         if self.unexpected not in ("drop", "report"):
             raise InputError(f"unexpected is {self.unexpected!r}", cure="choose 'drop' or 'report'")
+
+
+class Fusion(Protocol):
+    """What every method can do, whatever its arithmetic."""
+
+    def reset(self) -> None:
+        """Forget everything, for a new recording."""
+
+    def update(
+        self,
+        detections: Sequence[StateDetection],
+        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
+        frame: int | None = None,
+    ) -> list[StepEvent]:
+        """The events of the next frame."""
+
+    def rest(self, frame: int) -> None:
+        """Let the frames before `frame` pass, of which nothing is known."""
+
+    @property
+    def state(self) -> StateBits:
+        """The state that the reported steps lead to."""
+
+    @property
+    def evidence(self) -> NDArray[np.float64]:
+        """Evidence per step id (a copy)."""
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        """Evidence per step id, as a share of what completes the step."""
+
+
+def make_fusion(procedure: Procedure, variant: str | None = None, settings: FusionSettings | None = None) -> Fusion:
+    """The fusion that the settings name. `released` takes threshold, decay and window of them, and no other."""
+    settings = settings or FusionSettings()
+    if settings.method == "released":
+        window, threshold, decay = settings.window_frames, settings.threshold, settings.decay
+        return ReleasedFusion(procedure, variant, window=window, threshold=threshold, decay=decay)
+    return EvidenceFusion(procedure, variant, settings)
 
 
 class EvidenceFusion:
@@ -78,6 +120,8 @@ class EvidenceFusion:
         self.settings = settings or FusionSettings()
         self._variant = procedure.variant(variant)
         self._expected = frozenset(self._variant.expected)
+        if self.settings.method not in _WEIGHTS:
+            raise InputError(f"method {self.settings.method!r} accumulates otherwise", cure="use make_fusion")
         self._detection_weight, self._temporal_weight = _WEIGHTS[self.settings.method]
         removes_S = np.array([step.kind is StepKind.REMOVE for step in procedure.steps])
         self._threshold_S = np.where(removes_S, self.settings.removal_factor, 1.0) * self.settings.threshold
@@ -105,9 +149,14 @@ class EvidenceFusion:
         return self._evidence_S.copy()
 
     @property
+    def share(self) -> NDArray[np.float64]:
+        """Evidence per step id, as a share of what completes the step."""
+        return np.asarray(self._evidence_S / np.maximum(self._threshold_S, 1e-12))
+
+    @property
     def pending(self) -> dict[int, float]:
         """Steps that have some evidence, with their share of what completes them."""
-        share_S = self._evidence_S / np.maximum(self._threshold_S, 1e-12)
+        share_S = self.share
         return {int(i): float(share_S[i]) for i in np.flatnonzero(share_S > 0.01)}
 
     # ------------------------------------------------------------------ one frame
@@ -127,7 +176,8 @@ class EvidenceFusion:
             raise InputError(f"frame {frame} after frame {self._frame}", cure="feed frames in order, each once")
         self._frame = frame
         gain_S = np.zeros(len(self._evidence_S))
-        if detections and self._detection_weight:
+        heard = bool(detections) and detections[0].confidence >= self.settings.min_detection_confidence
+        if heard and self._detection_weight:
             gain_S[self._implied_by_detection(detections[0])] += self._detection_weight * detections[0].confidence
         if change_probabilities is not None:
             self._hold(change_probabilities)
@@ -135,6 +185,16 @@ class EvidenceFusion:
             step_ids, probabilities = self._implied_by_change(self._held_C)
             gain_S[step_ids] += self._temporal_weight * probabilities
         return self._accumulate(gain_S)
+
+    def rest(self, frame: int) -> None:
+        """Let the frames before `frame` pass, of which nothing is known: all evidence decays, nothing is held."""
+        n_frames = frame - 1 - self._frame
+        if n_frames <= 0:
+            return
+        self._frame = frame - 1
+        self._held_C = None
+        self._evidence_S *= self.settings.decay**n_frames
+        self._onset_S[self._evidence_S < 1e-3] = -1
 
     def _implied_by_detection(self, detection: StateDetection) -> list[int]:
         if detection.state_class >= len(self.procedure.states):

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
 from stormpsr.events import StateDetection, StepEvent
-from stormpsr.procedure import Procedure, StepKind
+from stormpsr.procedure import Procedure, StateBits, StepKind
 from stormpsr.recognition.decoders import AccumulatingDecoder
 
 __all__ = ["ReleasedFusion"]
 
 _PUBLISHED_DIGITS = 3  # the program reads probabilities rounded to three digits
 _CHANGED = 0.5  # a component counts as changed above this probability
+_LONGEST_REST = 256  # unseen frames after which nothing is left to decay
 
 
 class ReleasedFusion:
@@ -53,12 +54,36 @@ class ReleasedFusion:
         self._detection.reset()
         self._temporal.reset()
         self._reported: list[StepEvent] = []
+        self._state = self._temporal.initial
         self._frame = -1
 
+    # ------------------------------------------------------------------ for displays
+    @property
+    def state(self) -> StateBits:
+        """The state that the reported steps lead to."""
+        return self._state
+
+    @property
+    def evidence(self) -> NDArray[np.float64]:
+        """The evidence that both streams share, per step id (a copy)."""
+        return self._detection.evidence
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        """Evidence per step id, as a share of what completes the step."""
+        return self._detection.evidence / max(self._temporal.threshold, 1e-12)
+
+    def rest(self, frame: int) -> None:
+        """Let the frames before `frame` pass, of which nothing is known."""
+        for unseen in range(self._frame + 1, min(frame, self._frame + 1 + _LONGEST_REST)):
+            self.update((), None, unseen)
+        self._frame = max(self._frame, frame - 1)
+
+    # ------------------------------------------------------------------ one frame
     def update(
         self,
         detections: Sequence[StateDetection],
-        change_probabilities: Sequence[float] | None = None,
+        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
         frame: int | None = None,
     ) -> list[StepEvent]:
         """The events of the next frame."""
@@ -72,6 +97,8 @@ class ReleasedFusion:
         # quirk: in a frame in which the detection stream completes anything, the temporal stream is not heard
         events = [event for event in (seen or sensed) if self._is_news(event)]
         self._reported.extend(events)
+        for event in events:
+            self._state = self.procedure.apply(self._state, event.step_id)
         return events
 
     def _is_news(self, event: StepEvent) -> bool:
@@ -111,13 +138,17 @@ class _TemporalStream:
         self._variant = procedure.variant(variant)
         self.reset()
 
+    @property
+    def initial(self) -> StateBits:
+        return self._variant.initial
+
     def reset(self) -> None:
         self.evidence = np.zeros(len(self.procedure.steps))
         self._state_C = np.array(self._variant.initial, dtype=np.int64)
         self._touched: set[int] = set()
         self._changes: list[_Change] = []
 
-    def update(self, probabilities: Sequence[float] | None, frame: int) -> list[StepEvent]:
+    def update(self, probabilities: Sequence[float] | NDArray[np.floating] | None, frame: int) -> list[StepEvent]:
         if probabilities is None:
             return []  # quirk: a frame without a prediction decays nothing
         if len(probabilities) != self.procedure.n_components:
