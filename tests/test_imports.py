@@ -59,6 +59,7 @@ ROOMS: dict[str, list[str]] = {
     ],
     "training": [
         *(*CORE, "datasets", "recording", "frame_cache", "embeddings", "sampling", "config", "models", "checkpoint"),
+        "boxes",
         *("recognition", "evaluation.metrics", "detection"),
     ],
     "recognizer": [

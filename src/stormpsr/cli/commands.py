@@ -9,7 +9,21 @@ __all__ = ["mount"]
 
 def mount(app: typer.Typer) -> None:
     """Hang every command into the tree."""
-    from stormpsr.cli import boxes, decode, demo, detect, embed, labels, model, oracle, procedure, score, synth, train
+    from stormpsr.cli import (
+        boxes,
+        decode,
+        demo,
+        detect,
+        embed,
+        labels,
+        model,
+        oracle,
+        procedure,
+        report,
+        score,
+        synth,
+        train,
+    )
 
     app.add_typer(procedure.app, name="procedure")
     app.add_typer(labels.app, name="labels")
@@ -23,3 +37,4 @@ def mount(app: typer.Typer) -> None:
     app.command("demo")(demo.demo_command)
     app.command("train")(train.train_command)
     app.add_typer(embed.app, name="embed")
+    app.command("report")(report.report_command)

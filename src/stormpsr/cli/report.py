@@ -1,0 +1,51 @@
+"""`stormpsr report`: a run as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, print_json, write_text
+
+__all__ = ["report_command"]
+
+
+def report_command(
+    run: Annotated[Path, typer.Argument(help="Folder that 'stormpsr evaluate --out' wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page.", show_default="report.html in RUN")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the recordings lie now, if not where they lay when they were evaluated.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write one HTML page about a run: scores, timelines, delays, and pictures of what went wrong.
+
+    The page needs no network and no other file.
+
+    Example: stormpsr report runs/vehicle --out report.html
+    """
+    from stormpsr.cli.detect_report import Bar
+    from stormpsr.errors import InputError
+    from stormpsr.evaluation.report.page import render_report
+    from stormpsr.evaluation.run_folder import read_run
+
+    opened = read_run(run)
+    path = out or run / "report.html"
+    if path.is_dir():
+        raise InputError("this is a folder", path=path, cure="give the name of a file")
+    if data is not None and not data.is_dir():
+        raise InputError(
+            "there is no such folder", path=data, cure="give the folder of recordings, or leave --data out"
+        )
+    with Bar("pictures", enabled=not as_json) as bar:
+        page = render_report(opened, data=data, on_progress=bar.count)
+    write_text(path, page)
+    size = path.stat().st_size
+    if as_json:
+        print_json({"report": str(path), "bytes": size, "recordings": len(opened.names)})
+        return
+    typer.echo(f"written: {path} ({size / 1e6:.1f} MB)")

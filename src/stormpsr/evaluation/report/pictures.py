@@ -1,0 +1,82 @@
+"""Frames of recordings as small JPEG pictures inside the page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+from stormpsr.recording import FrameSource, ImageFolder, VideoFile
+
+__all__ = ["Album", "Picture"]
+
+WIDTH = 160  # pixels; wider frames are made smaller
+_QUALITY = 72
+
+
+class Picture:
+    """A frame that can stand in the page."""
+
+    __slots__ = ("height", "uri", "width")
+
+    def __init__(self, image: NDArray[np.uint8]) -> None:
+        import cv2
+
+        height, width = image.shape[:2]
+        if width > WIDTH:
+            size = (WIDTH, max(round(height * WIDTH / width), 1))
+            image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+        done, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+        if not done:
+            raise InputError("a frame cannot be written as JPEG")
+        self.height, self.width = image.shape[:2]
+        self.uri = "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode()
+
+
+class Album:
+    """Pictures of some frames of a recording, or the reason why there are none."""
+
+    def __init__(self, pictures: Mapping[int, Picture], problem: str | None = None) -> None:
+        self.pictures = pictures
+        self.problem = problem
+
+    @classmethod
+    def of(cls, place: Path | None, frames: Iterable[int]) -> Album:
+        """Read what can be read: a report without pictures is better than none."""
+        wanted = sorted(set(frames))
+        if place is None:
+            return cls({}, "the run does not say where the frames are")
+        found: dict[int, Picture] = {}
+        try:
+            for frame, image in _read(_source(place), wanted):
+                found[frame] = Picture(image)
+        except InputError as error:
+            return cls(found, str(error))
+        except ImportError as error:
+            return cls(found, f"pictures need {error.name}; run: pip install 'stormpsr[detect]'")
+        return cls(found)
+
+
+def _source(place: Path) -> FrameSource:
+    if place.is_dir():
+        return ImageFolder(place)
+    if place.is_file():
+        return VideoFile(place)
+    raise InputError("the frames are not there any more", path=place)
+
+
+def _read(source: FrameSource, wanted: list[int]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    inside = [frame for frame in wanted if 0 <= frame < source.n_frames]
+    if isinstance(source, ImageFolder):
+        for frame in inside:
+            yield frame, next(iter(source.images(frame)))
+    elif inside:
+        images = source.images(inside[0])  # a video is decoded from its beginning, so once for all
+        for frame, image in enumerate(islice(images, inside[-1] - inside[0] + 1), start=inside[0]):
+            if frame in inside:
+                yield frame, image
