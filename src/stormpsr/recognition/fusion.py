@@ -30,7 +30,7 @@ from stormpsr.recognition.released_fusion import ReleasedFusion
 __all__ = ["EvidenceFusion", "Fusion", "FusionMethod", "FusionSettings", "make_fusion"]
 
 FusionMethod = Literal["detection", "temporal", "average", "released"]
-_WEIGHTS: dict[FusionMethod, tuple[float, float]] = {
+STREAM_WEIGHTS: dict[FusionMethod, tuple[float, float]] = {
     "detection": (1.0, 0.0),
     "temporal": (0.0, 1.0),
     "average": (0.5, 0.5),
@@ -120,9 +120,9 @@ class EvidenceFusion:
         self.settings = settings or FusionSettings()
         self._variant = procedure.variant(variant)
         self._expected = frozenset(self._variant.expected)
-        if self.settings.method not in _WEIGHTS:
+        if self.settings.method not in STREAM_WEIGHTS:
             raise InputError(f"method {self.settings.method!r} accumulates otherwise", cure="use make_fusion")
-        self._detection_weight, self._temporal_weight = _WEIGHTS[self.settings.method]
+        self._detection_weight, self._temporal_weight = STREAM_WEIGHTS[self.settings.method]
         removes_S = np.array([step.kind is StepKind.REMOVE for step in procedure.steps])
         self._threshold_S = np.where(removes_S, self.settings.removal_factor, 1.0) * self.settings.threshold
         self.reset()

@@ -25,7 +25,7 @@ from stormpsr.events import StateDetection, StepEvent
 from stormpsr.procedure import Procedure, StateBits
 from stormpsr.recognition.fusion import Fusion, FusionSettings, make_fusion
 
-__all__ = ["Percept", "PerceptDecoder", "PerceptTable"]
+__all__ = ["Bridge", "Moment", "Percept", "PerceptDecoder", "PerceptTable"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,31 +44,58 @@ class Percept:
         return self.detections[0].box if self.detections else None
 
 
-class PerceptDecoder:
-    """Feed it percepts in order; it returns the steps that each completes, at the frame's own number and time."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Moment:
+    """What counts in one tick: what was seen in it, or what was seen last."""
 
-    def __init__(
-        self,
-        procedure: Procedure,
-        variant: str | None,
-        settings: FusionSettings,
-        *,
-        detection_hold: int = 1,
-        bridge_ticks: int = 0,
-    ) -> None:
+    tick: int
+    detections: tuple[StateDetection, ...]
+    change_C: NDArray[np.float32] | None
+
+
+class Bridge:
+    """Fills short gaps between percepts. Ticks that it leaves out are those of which nothing is known."""
+
+    def __init__(self, *, detection_hold: int = 1, bridge_ticks: int = 0) -> None:
         """detection_hold: for how many ticks a detection counts unless the detector looks again.
 
         bridge_ticks: the longest gap between frames in which what was seen last goes on counting.
         """
-        if detection_hold < 1:
-            raise InputError(f"a detection counts for {detection_hold} ticks, but it must be at least 1")
-        self.bridge_ticks = bridge_ticks
+        if detection_hold < 1 or bridge_ticks < 0:
+            raise InputError(f"detections that count for {detection_hold} ticks, gaps of {bridge_ticks} ticks")
+        self.detection_hold, self.bridge_ticks = detection_hold, bridge_ticks
+        self.reset()
+
+    def reset(self) -> None:
+        self._tick: int | None = None
+        self._seen: tuple[StateDetection, ...] = ()
+        self._seen_until = -1
+
+    def moments(self, percept: Percept) -> Iterator[Moment]:
+        """The ticks since the last percept that are filled, and the percept's own."""
+        if self._tick is not None and percept.tick - self._tick - 1 <= self.bridge_ticks:
+            for tick in range(self._tick + 1, percept.tick):
+                yield Moment(tick, self._seen_at(tick), None)
+        self._tick = percept.tick
+        if percept.detections is not None:
+            self._seen, self._seen_until = percept.detections, percept.tick + self.detection_hold
+        yield Moment(percept.tick, self._seen_at(percept.tick), percept.change_C)
+
+    def _seen_at(self, tick: int) -> tuple[StateDetection, ...]:
+        return self._seen if tick < self._seen_until else ()
+
+
+class PerceptDecoder:
+    """Feed it percepts in order; it returns the steps that each completes, at the frame's own number and time."""
+
+    def __init__(
+        self, procedure: Procedure, variant: str | None, settings: FusionSettings, bridge: Bridge | None = None
+    ) -> None:
         self.procedure = procedure
         self.variant = procedure.variant(variant)
         self.settings = settings
-        self.detection_hold = detection_hold
         self.fusion: Fusion = make_fusion(procedure, self.variant.name, settings)
-        self.reset()
+        self._bridge = bridge or Bridge()
 
     @property
     def method(self) -> str:
@@ -77,9 +104,7 @@ class PerceptDecoder:
     def reset(self) -> None:
         """Forget everything, for a new recording."""
         self.fusion.reset()
-        self._tick: int | None = None
-        self._seen: tuple[StateDetection, ...] = ()
-        self._seen_until = -1
+        self._bridge.reset()
 
     # ------------------------------------------------------------------ for displays
     @property
@@ -103,21 +128,11 @@ class PerceptDecoder:
     # ------------------------------------------------------------------ one percept
     def update(self, percept: Percept) -> list[StepEvent]:
         """The events of the next percept, and of the ticks that passed since the last one."""
-        events = [] if self._tick is None else self._bridge(self._tick + 1, percept.tick)
-        self._tick = percept.tick
-        if percept.detections is not None:
-            self._seen, self._seen_until = percept.detections, percept.tick + self.detection_hold
-        events += self.fusion.update(self._seen_at(percept.tick), percept.change_C, percept.tick)
+        events: list[StepEvent] = []
+        for moment in self._bridge.moments(percept):
+            self.fusion.rest(moment.tick)
+            events += self.fusion.update(moment.detections, moment.change_C, moment.tick)
         return [replace(event, frame=percept.index, time_seconds=percept.time_seconds) for event in events]
-
-    def _bridge(self, first: int, until: int) -> list[StepEvent]:
-        if until - first > self.bridge_ticks:
-            self.fusion.rest(until)
-            return []
-        return [event for tick in range(first, until) for event in self.fusion.update(self._seen_at(tick), None, tick)]
-
-    def _seen_at(self, tick: int) -> tuple[StateDetection, ...]:
-        return self._seen if tick < self._seen_until else ()
 
 
 @dataclass(frozen=True, eq=False)

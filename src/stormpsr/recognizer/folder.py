@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from stormpsr.errors import InputError
 from stormpsr.procedure import Procedure
-from stormpsr.recognition.percepts import PerceptDecoder
+from stormpsr.recognition.fusion import FusionSettings
+from stormpsr.recognition.percepts import Bridge, PerceptDecoder
 from stormpsr.recognizer.settings import RecognizerSettings, load_settings, save_settings
 
 if TYPE_CHECKING:
@@ -83,13 +84,19 @@ class RecognizerModel:
         self, method: str | None = None, variant: str | None = None, unexpected: str = "drop"
     ) -> PerceptDecoder:
         """From what the networks say to events."""
-        method = self.method_or_fallback(method)
-        fps = self.procedure.fps
+        return PerceptDecoder(
+            self.procedure, variant, self.fusion_settings(self.method_or_fallback(method), unexpected), self.bridge()
+        )
+
+    def fusion_settings(self, method: str, unexpected: str = "drop") -> FusionSettings:
+        """How a method decides, with what follows from the temporal model and the strides."""
         window = max(self.networks.window_frames, 1)
-        settings = self.settings.fusion(method, window_frames=window, fps=fps, unexpected=unexpected)
-        bridge = self.settings.bridge_ticks(fps)
-        hold = self.settings.detector_stride + bridge
-        return PerceptDecoder(self.procedure, variant, settings, detection_hold=hold, bridge_ticks=bridge)
+        return self.settings.fusion(method, window_frames=window, fps=self.procedure.fps, unexpected=unexpected)
+
+    def bridge(self) -> Bridge:
+        """What fills short gaps between frames."""
+        ticks = self.settings.bridge_ticks(self.procedure.fps)
+        return Bridge(detection_hold=self.settings.detector_stride + ticks, bridge_ticks=ticks)
 
     def check_procedure(self, procedure: Procedure, path: str | Path | None = None) -> None:
         """Refuse data of another procedure."""
@@ -247,8 +254,10 @@ def pack_model(
     for part in (stream, detector):
         if part is not None and out.resolve() in (Path(part).resolve(), *Path(part).resolve().parents):
             raise InputError("the model would replace its own parts", path=out, cure="choose another folder")
+    if stream is not None:
+        load_checkpoint(stream)  # complains in plain words before anything is written
     if settings is None:
-        settings = load_settings(out / SETTINGS_FILE) if is_model else RecognizerSettings()
+        settings = load_settings(out / SETTINGS_FILE) if is_model else _natural_settings(stream)
     metrics: dict[str, Any] = {}
     draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -281,6 +290,16 @@ def pack_model(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return out
+
+
+def _natural_settings(stream: str | Path | None) -> RecognizerSettings:
+    """The temporal model runs once per frame of its window: no frame is then encoded that its training did not see."""
+    if stream is None:
+        return RecognizerSettings()
+    from stormpsr.config import load_config
+
+    clips = load_config(Path(stream) / "config.yaml").clips
+    return RecognizerSettings(temporal_stride=max(clips.window_frames // clips.n_window, 1))
 
 
 def _copy_part(source: Path, target: Path, half: bool) -> None:
