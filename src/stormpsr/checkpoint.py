@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stormpsr.models.encoder import SpatialEncoder
+    from stormpsr.models.locator import Locator
     from stormpsr.models.stream import SpatioTemporalModel
 
 __all__ = ["Checkpoint", "encoder_digest", "load_checkpoint", "save_checkpoint"]
@@ -65,6 +66,15 @@ class Checkpoint:
         own = {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
         self._fill(encoder, own)
         return encoder
+
+    def locator(self) -> Locator:
+        """The network that finds the assembly, ready for use."""
+        from stormpsr.models.locator import Locator
+
+        locator = Locator()
+        prefix = "encoder.locator."
+        self._fill(locator, {k.removeprefix(prefix): t for k, t in self.tensors.items() if k.startswith(prefix)})
+        return locator
 
     def stream(self) -> SpatioTemporalModel:
         """Encoder and temporal model, ready for use."""
@@ -172,7 +182,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 def encoder_digest(encoder: SpatialEncoder) -> str:
     """A fingerprint of everything that decides what an encoder makes of a picture."""
-    digest = hashlib.sha256(f"{type(encoder.backbone).__name__} {encoder.image_size}".encode())
+    about = f"{type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
+    digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(encoder.state_dict().items()):
         array = tensor.detach().cpu().contiguous().numpy()
         digest.update(f"{name} {array.dtype} {array.shape}".encode())

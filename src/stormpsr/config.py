@@ -29,6 +29,7 @@ __all__ = [
     "JointTrainingConfig",
     "KeyFrameConfig",
     "LSTMConfig",
+    "LocatorTrainingConfig",
     "MLPConfig",
     "TCNConfig",
     "TemporalConfig",
@@ -59,6 +60,17 @@ class EncoderConfig(_Section):
     image_size: Annotated[int, Field(ge=16, le=2048)] = 224  # frames are resized to this square, in pixels
     embedding_dim: Positive = 128  # of h, of what the temporal stage takes, and of z
     projection_norm: Literal["batch", "none"] = "batch"  # in the projection head (not in the paper)
+    n_queries: Count = 0  # learned queries that read features at stride 16; 0: the network's own end (not in the paper)
+    crop_size: Annotated[int, Field(ge=0, le=2048)] = (
+        0  # look at a crop around the assembly; 0: at all (not in the paper)
+    )
+    frozen_stride: Literal[0, 2, 4, 8, 16] = 0  # layers up to it do not learn; with queries only (not in the paper)
+
+    @model_validator(mode="after")
+    def _freezes_what_is_read(self) -> EncoderConfig:
+        if self.frozen_stride and not self.n_queries:
+            raise ValueError("frozen_stride needs n_queries")
+        return self
 
 
 class KeyFrameConfig(_Section):
@@ -68,6 +80,7 @@ class KeyFrameConfig(_Section):
     n_sample: Positive = 16  # real images per state and batch
     n_syn: Count = 0  # rendered images per state and batch
     states_per_batch: Positive | None = None  # all states if not given
+    n_more_renders: Count = 0  # per batch, of any state, also of those that no key frame shows (not in the paper)
     wrong_states: WrongStates = "own_label"  # states with a wrong part: own_label or leave_out (not in the paper)
     initial_state: bool = True  # the beginning of a recording is a state like others (not in the paper)
 
@@ -130,11 +143,28 @@ class ClipConfig(_Section):
     distribution: ClipDistribution = "kcas"  # of the last frame: kcas, gaussian or uniform
     delta_frames: NotNegative = 80.0  # from a completion to the two modes of KCAS
     sigma_frames: PositiveNumber = 45.0  # standard deviation of each mode
+    aligned: bool = (
+        False  # end clips at every (w / N_w)th frame only: no other frame is ever encoded (not in the paper)
+    )
+
+    @property
+    def stride_frames(self) -> int:
+        """From one frame of a clip to the next."""
+        return max(self.window_frames // self.n_window, 1)
+
+    @property
+    def frame_step(self) -> int:
+        """Every so many frames are encoded for the temporal model."""
+        return self.stride_frames if self.aligned else 1
 
     @model_validator(mode="after")
     def _window_holds_its_frames(self) -> ClipConfig:
         if self.n_window > self.window_frames:
             raise ValueError(f"n_window is {self.n_window}, but the window has only {self.window_frames} frames")
+        if self.aligned and self.window_frames % self.n_window:
+            raise ValueError(
+                f"aligned clips need a window ({self.window_frames}) that n_window ({self.n_window}) divides"
+            )
         return self
 
 
@@ -150,15 +180,36 @@ class _TrainingConfig(_Section):
     warmup_epochs: Count = 5
 
 
+class LocatorTrainingConfig(_TrainingConfig):
+    """Training of the network that finds the assembly, where the encoder looks at a crop (not in the paper)."""
+
+    epochs: Positive = 10
+    batches_per_epoch: Positive | None = 100
+    optimiser: Literal["sgd", "adamw"] = "adamw"
+    learning_rate: PositiveNumber = 2e-3
+    weight_decay: NotNegative = 0.05
+    warmup_epochs: Count = 1
+    batch_size: Positive = 64
+    render_share: Share = 0.5  # of a batch, where there are renders
+
+
 class EncoderTrainingConfig(_TrainingConfig):
     """Contrastive training of the spatial encoder."""
 
     temperature: PositiveNumber = 0.07
     margin: NotNegative = 0.01  # by how much partners must be closer than strangers
     loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
+    component_weight: NotNegative = 0.0  # of a second loss: is each part absent, correct, wrong? (not in the paper)
     augmentation: Literal["none", "light", "strong"] = "light"  # not in the paper
+    calm_share: Share = 0.0  # of the epochs, the last ones, have light augmentation instead (not in the paper)
     held_out_share: Share = 0.0  # of the training recordings, kept for the temporal stage (not in the paper)
-    select_by: Literal["precision", "loss"] = "precision"  # which epoch is kept, judged on the validation recordings
+    select_by: Literal["precision", "components", "loss"] = "precision"  # which epoch is kept, on validation recordings
+
+    @model_validator(mode="after")
+    def _can_be_selected_by(self) -> EncoderTrainingConfig:
+        if self.select_by == "components" and not self.component_weight:
+            raise ValueError("select_by components needs a component_weight")
+        return self
 
 
 class TemporalTrainingConfig(_TrainingConfig):
@@ -188,6 +239,7 @@ class Config(_Section):
     key_frames: KeyFrameConfig = KeyFrameConfig()
     temporal: TemporalConfig = TransformerConfig()
     clips: ClipConfig = ClipConfig()
+    train_locator: LocatorTrainingConfig = LocatorTrainingConfig()
     train_encoder: EncoderTrainingConfig = EncoderTrainingConfig()
     train_temporal: TemporalTrainingConfig = TemporalTrainingConfig()
     train_joint: JointTrainingConfig = JointTrainingConfig()

@@ -97,8 +97,15 @@ def read_clips(
     recording_B: NDArray[np.int64],
     frame_BN: NDArray[np.int64],
     mask_BN: NDArray[np.bool_],
+    frame_step: int = 1,
 ) -> NDArray[np.float32]:
-    """The embeddings of clips, shape (B, N, D), with zeros where frames do not exist. Only these frames are read."""
+    """The embeddings of clips, shape (B, N, D), with zeros where frames do not exist. Only these frames are read.
+
+    Stores may hold every `frame_step`-th frame only; the clips then consist of such frames.
+    """
+    if frame_step > 1 and (frame_BN % frame_step).any():
+        raise InputError(f"a clip has frames that are not stored: only every {frame_step}th is")
+    frame_BN = frame_BN // frame_step
     clip_BND = np.zeros((*frame_BN.shape, stores[0].shape[1]), dtype=np.float32)
     for clip, recording, frames, mask in zip(clip_BND, recording_B.tolist(), frame_BN, mask_BN, strict=True):
         clip[mask] = stores[recording][frames[mask]]

@@ -276,7 +276,7 @@ class ClipSampler:
 
     Every recording gives clips in proportion to its length, whatever the distribution inside it: so the three
     distributions differ only in where a recording's clips lie. The draws of an epoch are stratified: as evenly spread
-    over the recordings as their lengths allow.
+    over the recordings as their lengths allow. With `align_frames`, clips end at multiples of it, the nearest before.
     """
 
     def __init__(
@@ -287,8 +287,10 @@ class ClipSampler:
         batches_per_epoch: int,
         seed: int,
         shard: Shard | None = None,
+        align_frames: int = 1,
     ) -> None:
         self.batch_size, self.batches_per_epoch, self.seed = batch_size, batches_per_epoch, seed
+        self.align_frames = align_frames
         self.shard = shard or Shard()
         if not probabilities:
             raise InputError("there are no recordings to draw clips from")
@@ -317,7 +319,8 @@ class ClipSampler:
         # of the frames with the same sum, those of probability 0 come later: side="right" never lands on them
         found = np.minimum(np.searchsorted(self._cumulative, places, side="right"), self._starts[-1] - 1)
         recording = np.searchsorted(self._starts, found, side="right") - 1
-        return recording, found - self._starts[recording]
+        end = found - self._starts[recording]
+        return recording, end - end % self.align_frames
 
     def batch(self, epoch: int, number: int) -> tuple[Ints, Ints]:
         """This process's share of a batch: recordings and last frames."""

@@ -172,7 +172,8 @@ class _Bars:
 def states_command(
     out: Annotated[Path, typer.Argument(help="Folder for the pictures; it must not be there yet.")],
     product: ProductOption = "vehicle",
-    per_state: Annotated[int, typer.Option(min=1, help="Pictures of every state.")] = 200,
+    per_state: Annotated[int, typer.Option(min=0, help="Pictures of every state that a detector knows.")] = 200,
+    walks: Annotated[int, typer.Option(min=0, help="Pictures of other states that people pass through.")] = 0,
     size: SizeOption = 224,
     seed: SeedOption = 0,
     hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="How often hands are in the picture.")] = 0.5,
@@ -192,6 +193,7 @@ def states_command(
             size=size,
             seed=seed,
             hands=hands,
+            walks=walks,
             on_progress=bars.picture_progress("pictures"),
         )
     if as_json:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["train_command"]
 
-_ITEMS = {"encoder": "images", "temporal": "clips", "joint": "clips"}
+_ITEMS = {"locator": "images", "encoder": "images", "temporal": "clips", "joint": "clips"}
 
 
 def train_command(
     stage: Annotated[
-        Literal["encoder", "temporal", "joint", "all"], typer.Argument(help="Which stage; all: in order, what is left.")
+        Literal["locator", "encoder", "temporal", "joint", "all"],
+        typer.Argument(help="Which stage; all: in order, what is left. locator: only where encoder.crop_size is set."),
     ],
     data: Annotated[
         Path, typer.Option(help="Folder of the data set, with train/ and val/ (or recordings/train/ ...).")
@@ -31,7 +32,8 @@ def train_command(
     preset: Annotated[str, typer.Option(help="A preset, or a YAML file of settings.")] = "synthetic",
     override: OverrideOption = None,
     renders: Annotated[
-        Path | None, typer.Option(help="Pictures of single states, as 'stormpsr synth states' writes them.")
+        list[Path] | None,
+        typer.Option(help="Pictures of single states, as 'stormpsr synth states' writes them; may be repeated."),
     ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded frames, to be shared by runs. Default: inside the run.")
@@ -65,7 +67,7 @@ def train_command(
     from stormpsr.errors import InputError
     from stormpsr.training.data import load_renders, load_training_data
     from stormpsr.training.fit import FitOptions
-    from stormpsr.training.stages import Run
+    from stormpsr.training.stages import Run, stages_of
 
     if stage == "all" and devices * machines > 1:
         cure = "run the stages one after the other"  # between stages, one process alone prepares the data
@@ -82,9 +84,11 @@ def train_command(
         workers=workers,
         wandb_project=wandb,
     )
-    pictures = None if renders is None else load_renders(renders, found.procedure, config.encoder.image_size)
+    pictures = load_renders(renders, found.procedure, config.encoder.image_size) if renders else None
     run = Run(config, found, out, renders=pictures, options=options, cache_folder=cache)
-    names: list[StageName] = ["encoder", "temporal", "joint"] if stage == "all" else [stage]
+    if stage == "locator" and not config.encoder.crop_size:
+        raise InputError("these settings have no locator", cure="set encoder.crop_size, or begin with the encoder")
+    names: list[StageName] = stages_of(config) if stage == "all" else [stage]
     if dry_run:
         _show_plan(run, names, as_json)
         return
@@ -95,8 +99,17 @@ def train_command(
 def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str, Path]:
     from stormpsr.cli.train_progress import TrainingBars
     from stormpsr.errors import InputError
-    from stormpsr.training.stages import key_frame_sampler, train_encoder, train_joint, train_temporal
+    from stormpsr.training.stages import (
+        key_frame_sampler,
+        stages_of,
+        train_encoder,
+        train_joint,
+        train_locator,
+        train_temporal,
+    )
 
+    trainers = {"encoder": train_encoder, "temporal": train_temporal, "joint": train_joint}
+    order = stages_of(run.config)
     for note in (*run.data.notes(run.config), *key_frame_sampler(run).notes):
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
@@ -107,7 +120,7 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
                 typer.echo(f"{name}: finished before, skipped", err=True)
                 done[name] = folder.best
                 continue
-            before = {"temporal": "encoder", "joint": "temporal"}.get(name)
+            before = order[order.index(name) - 1] if name != order[0] else None
             source = run.folder / str(before) / "best"
             if before is not None and not source.is_dir():
                 raise InputError(
@@ -115,10 +128,12 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
                 )
             options = replace(run.options, callbacks=(bars.stage(name, _ITEMS[name]),))
             staged = replace(run, options=options, on_progress=bars.frames)
-            if name == "encoder":
+            if name == "locator":
+                done[name] = train_locator(staged)
+            elif before is None:
                 done[name] = train_encoder(staged)
             else:
-                done[name] = (train_temporal if name == "temporal" else train_joint)(staged, source)
+                done[name] = trainers[name](staged, source)
     return done
 
 

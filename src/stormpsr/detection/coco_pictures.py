@@ -14,6 +14,7 @@ from typing import Any
 from stormpsr.detection.frames import AnnotatedFrame, StateBox
 from stormpsr.errors import InputError
 from stormpsr.procedure import Procedure, StateBits, StateKind
+from stormpsr.synthetic.states import UNLISTED
 
 __all__ = ["class_of_category", "read_coco", "read_pictures"]
 
@@ -26,7 +27,7 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
     Hands may cover parts of them: they teach what states look like, not whether one can be read.
     """
     path = folder / ANNOTATIONS_FILE
-    content = read_coco(path)
+    content = _listed(read_coco(path))
     categories = class_of_category(content, procedure, path)
     images = {image["id"]: image for image in content["images"]}
     pictures: list[AnnotatedFrame] = []
@@ -46,6 +47,14 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
     if not pictures:
         raise InputError("there are no annotations in it", path=path)
     return pictures
+
+
+def _listed(content: dict[str, Any]) -> dict[str, Any]:
+    """Without the pictures of states that have no class: a detector cannot be taught them."""
+    unlisted = {category["id"] for category in content["categories"] if category["name"] == UNLISTED}
+    kept = [annotation for annotation in content["annotations"] if annotation["category_id"] not in unlisted]
+    categories = [category for category in content["categories"] if category["id"] not in unlisted]
+    return {**content, "annotations": kept, "categories": categories}
 
 
 def read_coco(path: Path) -> dict[str, Any]:

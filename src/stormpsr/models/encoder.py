@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stormpsr.models.backbones import create_backbone
+from stormpsr.models.locator import Locator, crop
+from stormpsr.models.reading import ReadByQueries
 
 __all__ = ["ProjectionNorm", "SpatialEncoder"]
 
@@ -30,11 +32,32 @@ class SpatialEncoder(nn.Module):
     """
 
     def __init__(
-        self, *, backbone: str, weights: str, image_size: int, embedding_dim: int, projection_norm: ProjectionNorm
+        self,
+        *,
+        backbone: str,
+        weights: str,
+        image_size: int,
+        embedding_dim: int,
+        projection_norm: ProjectionNorm,
+        n_queries: int = 0,
+        frozen_stride: int = 0,
+        crop_size: int = 0,
     ) -> None:
+        """`n_queries` other than 0: features are read by that many learned queries (see `reading.py`).
+
+        `crop_size` other than 0: a locator, which is not trained here, finds the assembly, and the backbone sees a
+        crop of so many pixels around it.
+        """
         super().__init__()
-        self.image_size, self.embedding_dim = image_size, embedding_dim
-        self.backbone = create_backbone(backbone, image_size=image_size, out_dim=embedding_dim, weights=weights)
+        self.image_size, self.embedding_dim, self.crop_size = image_size, embedding_dim, crop_size
+        self.locator = Locator().requires_grad_(False) if crop_size else None
+        self.backbone = create_backbone(
+            backbone, image_size=crop_size or image_size, out_dim=embedding_dim, weights=weights
+        )
+        if n_queries:
+            self.backbone = ReadByQueries(
+                self.backbone, name=backbone, out_dim=embedding_dim, n_queries=n_queries, frozen_stride=frozen_stride
+            )
         self.first_projection = _hidden_layer(embedding_dim, projection_norm)
         self.projection = nn.Sequential(
             _hidden_layer(embedding_dim, projection_norm), nn.Linear(embedding_dim, embedding_dim)
@@ -44,6 +67,20 @@ class SpatialEncoder(nn.Module):
         self.register_buffer("mean_3", torch.tensor(settings["mean"], dtype=torch.float32))
         self.register_buffer("std_3", torch.tensor(settings["std"], dtype=torch.float32))
 
+    def train(self, mode: bool = True) -> SpatialEncoder:
+        """The locator keeps its running statistics."""
+        super().train(mode)
+        if self.locator is not None:
+            self.locator.eval()
+        return self
+
+    def look_at(self, image_BHW3: Tensor) -> Tensor:
+        """What the backbone sees of pictures: all of them, or the assembly's surroundings."""
+        if self.locator is None:
+            return image_BHW3
+        with torch.no_grad():
+            return crop(image_BHW3, self.locator.locate(image_BHW3), self.crop_size)
+
     def normalise(self, image_BHW3: Tensor) -> Tensor:
         """Pictures as they are stored (uint8, or float from 0 to 255) as the backbone wants them: (B, 3, H, W)."""
         scaled_BHW3 = (image_BHW3.to(self.mean_3.dtype) / 255.0 - self.mean_3) / self.std_3
@@ -51,7 +88,7 @@ class SpatialEncoder(nn.Module):
 
     def represent(self, image_BHW3: Tensor) -> Tensor:
         """h: what the backbone's new last layer gives; (B, D)."""
-        return self.backbone(self.normalise(image_BHW3))
+        return self.backbone(self.normalise(self.look_at(image_BHW3)))
 
     def embed(self, image_BHW3: Tensor) -> Tensor:
         """What the temporal stage takes: h through the first layer of g; (B, D)."""
@@ -59,7 +96,11 @@ class SpatialEncoder(nn.Module):
 
     def forward(self, image_BHW3: Tensor) -> Tensor:
         """z: what the contrastive loss compares, of unit length; (B, D)."""
-        return functional.normalize(self.projection(self.embed(image_BHW3)), dim=1)
+        return self.project(self.embed(image_BHW3))
+
+    def project(self, embedding_BD: Tensor) -> Tensor:
+        """z from what `embed` gives."""
+        return functional.normalize(self.projection(embedding_BD), dim=1)
 
 
 def _hidden_layer(width: int, norm: ProjectionNorm) -> nn.Sequential:

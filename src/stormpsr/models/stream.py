@@ -37,6 +37,9 @@ def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> Spati
         image_size=config.image_size,
         embedding_dim=config.embedding_dim,
         projection_norm=config.projection_norm,
+        n_queries=config.n_queries,
+        frozen_stride=config.frozen_stride,
+        crop_size=config.crop_size,
     )
 
 

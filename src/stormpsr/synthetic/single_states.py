@@ -26,6 +26,7 @@ class StateRenderer:
     def __init__(self, product: Product, size: int | tuple[int, int] = 128) -> None:
         self.product = product
         self._renderer = Renderer(product, Look.draw(product, 0), size)
+        self._look: int | None = None
 
     def __enter__(self) -> StateRenderer:
         return self
@@ -38,13 +39,17 @@ class StateRenderer:
     def close(self) -> None:
         self._renderer.close()
 
-    def render(self, bits: Sequence[int], seed: int, hands: float = 0.5) -> RenderedFrame:
+    def render(self, bits: Sequence[int], seed: int, hands: float = 0.5, look: int | None = None) -> RenderedFrame:
         """A picture of the state (per component 1 seated, 0 absent, -1 wrong).
 
         `hands` from 0 to 1 is the probability of each hand, and how far it reaches over the object. Components that
-        are absent lie somewhere on the table, or not.
+        are absent lie somewhere on the table, or not. Pictures with the same `look` (by default the seed) share
+        colours, light and background; a new look takes longer than a picture.
         """
-        self._renderer.set_look(Look.draw(self.product, seed))
+        look = seed if look is None else look
+        if look != self._look:
+            self._renderer.set_look(Look.draw(self.product, look))
+            self._look = look
         return self._renderer.render(state_timeline(self.product, bits, seed, hands), 0)
 
     def encode(self, frame: RenderedFrame) -> bytes:

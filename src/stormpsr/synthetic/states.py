@@ -6,6 +6,9 @@
 
 Class 0, the background, gets no pictures of its own. Of the error class every picture shows another assembly state in
 which one or two mounted parts are in one of their wrong poses.
+
+People pass through many more states than a detector has classes for. `walks` adds pictures of such states, each drawn
+from an invented run of the procedure in which much goes wrong. A state without a class has the category `unlisted`.
 """
 
 from __future__ import annotations
@@ -21,16 +24,20 @@ import numpy as np
 
 from stormpsr import __version__
 from stormpsr.errors import InputError
-from stormpsr.procedure import AssemblyState, StateBits, StateKind
+from stormpsr.procedure import AssemblyState, StateBits, StateKind, StepKind
+from stormpsr.synthetic.actions import ErrorRates, draw_actions
 from stormpsr.synthetic.plan import random_stream
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.recording_files import coco_annotation
 from stormpsr.synthetic.recording_spec import product_digest
 
-__all__ = ["ANNOTATIONS_FILE", "draw_states", "wrong_variant"]
+__all__ = ["ANNOTATIONS_FILE", "UNLISTED", "draw_states", "wrong_variant"]
 
 ANNOTATIONS_FILE = "annotations.json"
 STATES_FILE = "states.json"
+UNLISTED = "unlisted"  # name of the category of states that no detector knows
+_PICTURES_PER_LOOK = 5
+_WALK_RATES = ErrorRates(error_rate=0.25, removal_rate=0.25, omission_rate=0.1, uncorrected_share=0.5)
 
 
 def wrong_variant(product: Product, known: Sequence[StateBits], rng: np.random.Generator) -> StateBits:
@@ -57,17 +64,21 @@ def draw_states(
     size: int,
     seed: int,
     hands: float = 0.5,
+    walks: int = 0,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
-    """Draw `per_state` pictures of every class. The folder is there when all of them are, and not before."""
+    """Draw `per_state` pictures of every class, and `walks` of states that people pass through.
+
+    The folder is there when all of them are, and not before.
+    """
     from stormpsr.synthetic.single_states import StateRenderer
 
-    if per_state < 1:
-        raise InputError(f"{per_state} pictures per state", cure="at least one is needed")
+    if per_state < 0 or walks < 0 or per_state + walks < 1:
+        raise InputError(f"{per_state} pictures per state and {walks} of walks", cure="at least one is needed")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another output folder, or delete it")
     product = Product.load(source)
-    jobs = _jobs(product, per_state, seed)
+    jobs = [*_jobs(product, per_state, seed), *_walk_jobs(product, walks, seed)]
     draft = out.with_name(f".{out.name}.part{os.getpid()}")
     try:
         (draft / "images").mkdir(parents=True)
@@ -75,7 +86,8 @@ def draw_states(
         annotations: list[dict[str, Any]] = []
         with StateRenderer(product, size) as renderer:
             for number, (name, state_class, bits, picture_seed) in enumerate(jobs):
-                frame = renderer.render(bits, picture_seed, hands)
+                look = jobs[number - number % _PICTURES_PER_LOOK][3]
+                frame = renderer.render(bits, picture_seed, hands, look)
                 (draft / "images" / name).write_bytes(renderer.encode(frame))
                 images.append({"id": number, "file_name": f"images/{name}", "width": size, "height": size})
                 if frame.box is not None:
@@ -84,11 +96,14 @@ def draw_states(
                 if number % 20 == 19 or number == len(jobs) - 1:
                     on_progress(number + 1, len(jobs))
         categories = [{"id": s.state_class, "name": s.name} for s in _drawn(product)]
+        if walks:
+            categories.append({"id": len(product.procedure().states), "name": UNLISTED})
         description = {
             "version": __version__,
             "product": source,
             "product_digest": product_digest(product),
             "per_state": per_state,
+            "walks": walks,
             "size": size,
             "seed": seed,
             "hands": hands,
@@ -122,4 +137,24 @@ def _jobs(product: Product, per_state: int, seed: int) -> list[tuple[str, int, S
             bits = state.bits if state.bits is not None else wrong_variant(product, known, rng)
             name = f"{state.state_class:02d}_{number:05d}.jpg"
             jobs.append((name, state.state_class, bits, int(rng.integers(2**31))))
+    return jobs
+
+
+def _walk_jobs(product: Product, walks: int, seed: int) -> list[tuple[str, int, StateBits, int]]:
+    """The same for states in the middle of invented runs of the procedure."""
+    procedure = product.procedure()
+    rng = random_stream(seed, "walks")
+    variants = list(procedure.variants.values())
+    jobs = []
+    for number in range(walks):
+        variant = variants[int(rng.integers(len(variants)))]
+        tidiness, together = float(rng.uniform(0.2, 1.0)), float(rng.uniform(0.0, 0.5))
+        actions = draw_actions(product, variant, _WALK_RATES, together_rate=together, tidiness=tidiness, rng=rng)
+        bits = list(variant.initial)
+        for action in actions[: int(rng.integers(len(actions) + 1))]:
+            for k in action.components:
+                bits[k] = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}[action.kind]
+        known = procedure.state_class(bits)
+        state_class = len(procedure.states) if known is None else known
+        jobs.append((f"walk_{number:05d}.jpg", state_class, tuple(bits), int(rng.integers(2**31))))
     return jobs

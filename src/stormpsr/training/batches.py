@@ -10,6 +10,7 @@ frames of all recordings.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,26 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from stormpsr.embeddings import read_clips
-from stormpsr.sampling import ClipSampler, KeyFrameSampler, clip_labels, clip_windows
+from stormpsr.sampling import ClipSampler, KeyFrameSampler, Shard, clip_labels, clip_windows
 
-__all__ = ["ClipEmbeddings", "ClipImages", "KeyFrameImages"]
+__all__ = ["ClipEmbeddings", "ClipImages", "KeyFrameImages", "MoreRenders"]
+
+
+_MORE_RENDERS_STREAM = 4  # so that random numbers are not those of the samplers
+
+
+@dataclass(frozen=True, eq=False)
+class MoreRenders:
+    """Renders that are added to every batch, whatever states it holds."""
+
+    label_R: NDArray[np.int64]
+    n: int  # per batch, of all processes together
+    seed: int
+
+    def draw(self, epoch: int, number: int, shard: Shard) -> NDArray[np.int64]:
+        """This process's share, as numbers of renders."""
+        rng = np.random.default_rng((self.seed, _MORE_RENDERS_STREAM, epoch, number))
+        return shard.of(rng.integers(len(self.label_R), size=self.n))
 
 
 class KeyFrameImages(Dataset):
@@ -35,9 +53,10 @@ class KeyFrameImages(Dataset):
         *,
         epoch: int,
         batches: int,
+        more: MoreRenders | None = None,
     ) -> None:
         self._sampler, self._frames, self._renders = sampler, frames, renders
-        self._epoch, self._batches = epoch, batches
+        self._epoch, self._batches, self._more = epoch, batches, more
 
     def __len__(self) -> int:
         return self._batches
@@ -48,7 +67,12 @@ class KeyFrameImages(Dataset):
             self._picture(recording, index)
             for recording, index in zip(batch.recording_B.tolist(), batch.index_B.tolist(), strict=True)
         ]
-        return torch.from_numpy(np.stack(pictures)), torch.from_numpy(batch.label_B.copy()), number
+        label_B = batch.label_B.copy()
+        if self._more is not None:
+            added = self._more.draw(self._epoch, number, self._sampler.shard)
+            pictures += [self._picture(-1, index) for index in added.tolist()]
+            label_B = np.concatenate([label_B, self._more.label_R[added]])
+        return torch.from_numpy(np.stack(pictures)), torch.from_numpy(label_B), number
 
     def _picture(self, recording: int, index: int) -> NDArray[np.uint8]:
         if recording >= 0:
@@ -92,14 +116,14 @@ class _Clips(Dataset):
 class ClipEmbeddings(_Clips):
     """Clips cut from stored embeddings, shape (B, N, D)."""
 
-    def __init__(self, stores: Sequence[NDArray[Any]], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, stores: Sequence[NDArray[Any]], *args: Any, frame_step: int = 1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._stores = stores
+        self._stores, self._frame_step = stores, frame_step
 
     def _read(
         self, recording_B: NDArray[np.int64], frame_BN: NDArray[np.int64], mask_BN: NDArray[np.bool_]
     ) -> NDArray[Any]:
-        return read_clips(self._stores, recording_B, frame_BN, mask_BN)
+        return read_clips(self._stores, recording_B, frame_BN, mask_BN, self._frame_step)
 
 
 class ClipImages(_Clips):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.boxes import COCO_FILE, read_coco_boxes
 from stormpsr.config import Config
 from stormpsr.datasets import RecordingFolder, find_recordings
 from stormpsr.errors import InputError
@@ -17,7 +18,15 @@ from stormpsr.procedure import Procedure, StateBits
 from stormpsr.recording import Recording, open_recording, read_image
 from stormpsr.sampling import KeyFrames, key_frames
 
-__all__ = ["Renders", "TrainingData", "key_frames_of", "load_renders", "load_training_data"]
+__all__ = [
+    "BoxedFrames",
+    "Renders",
+    "TrainingData",
+    "boxed_frames_of",
+    "key_frames_of",
+    "load_renders",
+    "load_training_data",
+]
 
 PROCEDURE_FILE = "procedure.yaml"
 
@@ -28,6 +37,7 @@ class Renders:
 
     image_RSS3: NDArray[np.uint8]
     states: tuple[StateBits, ...]  # one per picture
+    corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the picture
 
 
 @dataclass(frozen=True)
@@ -104,15 +114,62 @@ def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
     return recording
 
 
-def load_renders(folder: str | Path, procedure: Procedure, image_size: int) -> Renders:
-    """Pictures of single states, in a folder as `stormpsr synth states` writes it; those of unknown state are left."""
-    from stormpsr.detection.coco_pictures import read_pictures
+def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
+    """Pictures of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
+    from stormpsr.detection.coco_pictures import ANNOTATIONS_FILE, read_coco
 
-    pictures = [picture for picture in read_pictures(Path(folder), procedure) if picture.box and picture.box.bits]
-    if not pictures:
-        raise InputError("no picture says what state every component is in", path=folder)
-    images = np.stack([resize_square(read_image(picture.image), image_size) for picture in pictures])
-    return Renders(images, tuple(picture.box.bits for picture in pictures if picture.box and picture.box.bits))
+    images: list[NDArray[np.uint8]] = []
+    states: list[StateBits] = []
+    corners: list[tuple[float, float, float, float]] = []
+    for folder in map(Path, folders):
+        path = folder / ANNOTATIONS_FILE
+        content = read_coco(path)
+        files = {entry["id"]: entry for entry in content["images"]}
+        for number, annotation in enumerate(content["annotations"]):
+            entry = files.get(annotation["image_id"])
+            if entry is None:
+                raise InputError(f"annotation {number}: image {annotation['image_id']} is not listed", path=path)
+            if "state" not in annotation:
+                continue
+            states.append(procedure.check_bits(annotation["state"]))
+            x, y, width, height = (float(side) for side in annotation["bbox"])
+            across, down = entry["width"], entry["height"]
+            corners.append((x / across, y / down, (x + width) / across, (y + height) / down))
+            images.append(resize_square(read_image(folder / entry["file_name"]), image_size))
+        if not states:
+            raise InputError("no picture says what state every component is in", path=folder)
+    return Renders(np.stack(images), tuple(states), np.clip(np.array(corners, dtype=np.float32), 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class BoxedFrames:
+    """Frames in which somebody drew a box around the assembly."""
+
+    recording_M: NDArray[np.int64]
+    frame_M: NDArray[np.int64]
+    corners_M4: NDArray[np.float32]  # as shares of the picture
+
+    def __len__(self) -> int:
+        return len(self.frame_M)
+
+
+def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> BoxedFrames:
+    """The frames of recordings that `OD_labels.json` has boxes for."""
+    rows: list[tuple[int, int, float, float, float, float]] = []
+    for number, recording in enumerate(recordings):
+        path = recording.path / COCO_FILE
+        if not path.is_file():
+            continue
+        height, width = next(recording.source.images()).shape[:2]
+        for box in read_coco_boxes(path, procedure):
+            right, bottom = (box.x + box.width) / width, (box.y + box.height) / height
+            rows.append((number, box.frame, box.x / width, box.y / height, right, bottom))
+    if not rows:
+        cure = f"each recording needs {COCO_FILE}; or set encoder.crop_size=0, to look at whole pictures"
+        raise InputError("no recording has boxes to learn from where the assembly is", cure=cure)
+    table = np.array(rows)
+    corners = np.clip(table[:, 2:], 0.0, 1.0).astype(np.float32)
+    return BoxedFrames(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), corners)
 
 
 def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:

@@ -30,9 +30,13 @@ def embed_recordings(
     store_folder: Path,
     cache_folder: Path,
     dtype: Precision = "float16",
+    frame_step: int = 1,
     on_progress: OnProgress = lambda what, done, of: None,
 ) -> list[NDArray[Any]]:
-    """The embeddings of all frames of recordings as memory maps, (F, D) each, made first where they are missing."""
+    """The embeddings of frames of recordings as memory maps, (F, D) each, made first where they are missing.
+
+    Of all frames, or of every `frame_step`-th.
+    """
     encoder = encoder.eval()
     store = EmbeddingStore(store_folder, encoder_digest(encoder), encoder.embedding_dim, dtype)
     cache = FrameCache(cache_folder / f"frames-{encoder.image_size}", encoder.image_size)
@@ -46,13 +50,14 @@ def embed_recordings(
     for recording in recordings:
         name = f"{recording.split or 'all'}/{recording.name}"
         cache.fill(recording, partial(on_progress, f"decode {recording.name}"))
+        image_FSS3, fps = cache.read(recording)[::frame_step], recording.fps / frame_step
         store.write(
             name,
-            cache.read(recording),
-            recording.fps,
+            image_FSS3,
+            fps,
             encode,
             batch_size=_PICTURES_AT_ONCE,
             on_progress=partial(on_progress, f"embed {recording.name}"),
         )
-        found.append(store.read(name, recording.n_frames, recording.fps))
+        found.append(store.read(name, len(image_FSS3), fps))
     return found

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_stream
 from stormpsr.procedure import bit_string
+from stormpsr.training.data import boxed_frames_of
 from stormpsr.training.stages import (
     Run,
     StageName,
@@ -59,13 +61,21 @@ def plan_stages(run: Run, names: Sequence[StageName], clock: Clock) -> RunPlan:
     sampler = key_frame_sampler(run)
     timer = _StepTimer(run, clock)
     stages: list[StagePlan] = []
+    if "locator" in names:
+        locating = config.train_locator
+        boxed = boxed_frames_of(run.data.train, run.data.procedure)
+        batches = locating.batches_per_epoch or max(len(boxed) // locating.batch_size, 1)
+        seconds = timer.locator_step(locating.batch_size)
+        n = len(run.data.train)
+        stages.append(StagePlan("locator", n, "images", locating.batch_size, batches, locating.epochs, seconds))
     if "encoder" in names:
         validation_recordings_share_states(run)
         stage = config.train_encoder
         n = len(run.data.encoder_recordings(stage.held_out_share))
         batches = stage.batches_per_epoch or sampler.batches_per_epoch
-        seconds = timer.encoder_step(sampler.batch_size)
-        stages.append(StagePlan("encoder", n, "images", sampler.batch_size, batches, stage.epochs, seconds))
+        size = sampler.batch_size + config.key_frames.n_more_renders
+        seconds = timer.encoder_step(size)
+        stages.append(StagePlan("encoder", n, "images", size, batches, stage.epochs, seconds))
     if "temporal" in names:
         stages.append(_plan_clips(run, "temporal", timer.temporal_step))
     if "joint" in names:
@@ -92,6 +102,12 @@ class _StepTimer:
         self._device = torch.device("cuda" if uses_cuda else "cpu")
         stream = build_stream(run.config, run.data.procedure.n_components, weights="none")
         self._stream = stream.to(self._device)
+
+    def locator_step(self, batch_size: int) -> float:
+        n = min(batch_size, _MOST_IMAGES)
+        image_BSS3, corners_B4 = self._pictures(n), torch.tensor([[0.2, 0.2, 0.8, 0.8]] * n, device=self._device)
+        locator = Locator().to(self._device)
+        return batch_size / n * self._time(lambda: locator.loss(image_BSS3, corners_B4))
 
     def encoder_step(self, batch_size: int) -> float:
         n = min(batch_size, _MOST_IMAGES)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from stormpsr.config import EncoderTrainingConfig, TemporalTrainingConfig
+from stormpsr.config import EncoderTrainingConfig, LocatorTrainingConfig, TemporalTrainingConfig
 
 __all__ = ["learning_rate_factor", "make_optimiser"]
 
-TrainingConfig = EncoderTrainingConfig | TemporalTrainingConfig
+TrainingConfig = LocatorTrainingConfig | EncoderTrainingConfig | TemporalTrainingConfig
 
 
 def learning_rate_factor(step: int, *, warmup_steps: int, total_steps: int) -> float:

@@ -22,7 +22,9 @@ from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
 from stormpsr.errors import InputError
 from stormpsr.frame_cache import FrameCache
 from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
+from stormpsr.procedure import StateBits
 from stormpsr.recording import Recording
 from stormpsr.sampling import (
     ClipSampler,
@@ -32,10 +34,11 @@ from stormpsr.sampling import (
     end_frame_probabilities,
     window_offsets,
 )
-from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
-from stormpsr.training.data import Renders, TrainingData, key_frames_of
+from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
+from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
 from stormpsr.training.embedding import embed_recordings
 from stormpsr.training.fit import FitOptions, StageFolder, fit
+from stormpsr.training.locating import BoxedPictures, LocatorTask
 from stormpsr.training.tasks import EncoderTask, JointTask, TemporalTask, ValidationClips
 
 __all__ = [
@@ -45,13 +48,15 @@ __all__ = [
     "clip_sampler",
     "embed",
     "key_frame_sampler",
+    "stages_of",
     "train_encoder",
     "train_joint",
+    "train_locator",
     "train_temporal",
     "validation_recordings_share_states",
 ]
 
-StageName = Literal["encoder", "temporal", "joint"]
+StageName = Literal["locator", "encoder", "temporal", "joint"]
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
 _MOST_VALIDATION_PICTURES = 1500
 _PICTURES_AT_ONCE = 64
@@ -84,16 +89,53 @@ class Run:
         return [self.cache.read(recording) for recording in recordings]
 
 
+def stages_of(config: Config) -> list[StageName]:
+    """All stages that these settings have, in order."""
+    return [*(("locator",) if config.encoder.crop_size else ()), "encoder", "temporal", "joint"]
+
+
+# ---------------------------------------------------------------------- locator
+def train_locator(run: Run) -> Path:
+    """Where the assembly is, learnt from boxes."""
+    config, stage = run.config, run.config.train_locator
+    boxed = boxed_frames_of(run.data.train, run.data.procedure)
+    batches = stage.batches_per_epoch or max(len(boxed) // stage.batch_size, 1)
+    frames = run.frames(run.data.train)
+
+    def make_dataset(epoch: int, shard: Shard) -> BoxedPictures:
+        return BoxedPictures(boxed, frames, run.renders, config, epoch=epoch, batches=batches, shard=shard)
+
+    torch.manual_seed(config.seed)
+    task = LocatorTask(Locator(), config, make_dataset, batches, _boxed_validation(run), run.options.workers)
+    folder = run.stage("locator")
+    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    return folder.best
+
+
+def _boxed_validation(run: Run) -> list[tuple[Tensor, Tensor]]:
+    """Frames of the validation recordings with boxes, evenly thinned: (image_BSS3, corners_B4) in parts."""
+    boxed = boxed_frames_of(run.data.val, run.data.procedure)
+    frames = run.frames(run.data.val)
+    chosen = np.arange(0, len(boxed), max(len(boxed) // _MOST_VALIDATION_PICTURES, 1))
+    return [
+        (
+            torch.from_numpy(np.stack([frames[boxed.recording_M[i]][boxed.frame_M[i]] for i in part])),
+            torch.from_numpy(boxed.corners_M4[part]),
+        )
+        for part in np.array_split(chosen, -(-len(chosen) // _PICTURES_AT_ONCE))
+    ]
+
+
 # ---------------------------------------------------------------------- spatial encoder
 def key_frame_sampler(run: Run, shard: Shard | None = None) -> KeyFrameSampler:
     """The sampler of the first stage."""
     settings = run.config.key_frames
     frames = key_frames_of(run.data.encoder_recordings(run.config.train_encoder.held_out_share), run.config)
     labels = None
-    if settings.n_syn:
-        if run.renders is None:
-            cure = "give --renders DIR, or set key_frames.n_syn=0"
-            raise InputError(f"the settings ask for {settings.n_syn} renders per state, but there are none", cure=cure)
+    if run.renders is None and (settings.n_syn or settings.n_more_renders):
+        cure = "give --renders DIR, or set key_frames.n_syn=0 and key_frames.n_more_renders=0"
+        raise InputError("the settings ask for renders, but there are none", cure=cure)
+    if run.renders is not None and settings.n_syn:
         found = [frames.label_of(bits) for bits in run.renders.states]
         labels = np.array([-1 if label is None else label for label in found], dtype=np.int64)
     return KeyFrameSampler(
@@ -107,20 +149,48 @@ def key_frame_sampler(run: Run, shard: Shard | None = None) -> KeyFrameSampler:
     )
 
 
-def train_encoder(run: Run) -> Path:
-    """Contrastive training on key frames."""
+def _more_renders(run: Run, sampler: KeyFrameSampler) -> tuple[MoreRenders | None, list[StateBits]]:
+    """Renders for every batch, and what all labels mean: states of key frames, then those that only renders show."""
+    states = list(sampler.frames.states)
+    n = run.config.key_frames.n_more_renders
+    if run.renders is None or not n:
+        return None, states
+    if n % sampler.shard.count:
+        raise InputError(f"{n} more renders cannot be shared equally by {sampler.shard.count} processes")
+    label_of = {bits: label for label, bits in enumerate(states)}
+    labels = [label_of.setdefault(bits, len(label_of)) for bits in run.renders.states]
+    return MoreRenders(np.array(labels, dtype=np.int64), n, run.config.seed), list(label_of)
+
+
+def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
+    """Contrastive training on key frames; with a trained locator where the encoder looks at a crop."""
     config, stage = run.config, run.config.train_encoder
     sampler = key_frame_sampler(run)
     batches = stage.batches_per_epoch or sampler.batches_per_epoch
     frames = run.frames(run.data.encoder_recordings(stage.held_out_share))
     renders = None if run.renders is None else run.renders.image_RSS3
 
+    more, states = _more_renders(run, sampler)
+
     def make_dataset(epoch: int, shard: Shard) -> KeyFrameImages:
-        return KeyFrameImages(key_frame_sampler(run, shard), frames, renders, epoch=epoch, batches=batches)
+        sampler = key_frame_sampler(run, shard)
+        return KeyFrameImages(sampler, frames, renders, epoch=epoch, batches=batches, more=more)
 
     torch.manual_seed(config.seed)
+    encoder = build_encoder(config.encoder)
+    if encoder.locator is not None:
+        if locator_folder is None:
+            raise InputError("the encoder looks at a crop, but nobody says where", cure="train the locator first")
+        encoder.locator.load_state_dict(load_checkpoint(locator_folder).locator().state_dict())
     task = EncoderTask(
-        build_encoder(config.encoder), config, make_dataset, batches, validation_pictures(run), run.options.workers
+        encoder,
+        config,
+        make_dataset,
+        batches,
+        validation_pictures(run),
+        states,
+        key_frames_of(run.data.val, config).states,
+        run.options.workers,
     )
     folder = run.stage("encoder")
     fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
@@ -153,12 +223,17 @@ def validation_pictures(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 # ---------------------------------------------------------------------- embeddings
 def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) -> list[NDArray[Any]]:
-    """The embeddings of all frames of recordings, made first where they are missing. Each encoder has its own store."""
+    """The embeddings of recordings, made first where they are missing. Each encoder has its own store.
+
+    Of every frame, or, where clips are aligned, of those that a clip can have.
+    """
+    step = run.config.clips.frame_step
     return embed_recordings(
         encoder,
         recordings,
-        store_folder=run.folder / "embeddings" / encoder_digest(encoder),
+        store_folder=run.folder / "embeddings" / (encoder_digest(encoder) + (f"-{step}" if step > 1 else "")),
         cache_folder=run.cache_folder or run.folder / "cache",
+        frame_step=step,
         on_progress=run.on_progress,
     )
 
@@ -191,14 +266,14 @@ def clip_sampler(
         for recording in recordings
         if recording.states is not None
     ]
-    stride = max(clips.window_frames // clips.n_window, 1)
-    n_clips = sum(recording.n_frames for recording in recordings) // stride
+    n_clips = sum(recording.n_frames for recording in recordings) // clips.stride_frames
     return ClipSampler(
         probabilities,
         batch_size=stage.batch_size,
         batches_per_epoch=stage.batches_per_epoch or max(n_clips // stage.batch_size, 1),
         seed=run.config.seed,
         shard=shard,
+        align_frames=clips.frame_step,
     )
 
 
@@ -212,7 +287,8 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
     offsets_N = window_offsets(config.clips.window_frames, config.clips.n_window)
 
     def make_dataset(epoch: int, shard: Shard) -> ClipEmbeddings:
-        return ClipEmbeddings(stores, clip_sampler(run, stage, recordings, shard), states, offsets_N, epoch=epoch)
+        sampler = clip_sampler(run, stage, recordings, shard)
+        return ClipEmbeddings(stores, sampler, states, offsets_N, epoch=epoch, frame_step=config.clips.frame_step)
 
     torch.manual_seed(config.seed)
     task = TemporalTask(

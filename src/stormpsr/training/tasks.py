@@ -26,7 +26,7 @@ from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.losses import supervised_contrastive_loss
 from stormpsr.models.stream import SpatioTemporalModel
 from stormpsr.models.temporal import TemporalModel
-from stormpsr.procedure import Procedure
+from stormpsr.procedure import Procedure, StateBits
 from stormpsr.recording import Recording
 from stormpsr.sampling import Shard, clip_labels, clip_windows, window_offsets
 from stormpsr.training.augmentation import STRENGTHS, augment
@@ -91,7 +91,12 @@ class Task(LightningModule):
 
 # ---------------------------------------------------------------------- spatial encoder
 class EncoderTask(Task):
-    """Contrastive training on key frames; judged by the neighbours of validation key frames."""
+    """Contrastive training on key frames; judged by the neighbours of validation key frames.
+
+    With `component_weight`, a linear read-out of what the temporal stage takes must also say of each component whether
+    it is absent, correct or wrong. States that differ by one part then share what they have in common, which matters
+    where most states are rare. The read-out is not kept.
+    """
 
     def __init__(
         self,
@@ -100,33 +105,54 @@ class EncoderTask(Task):
         make_dataset: MakeDataset,
         batches_per_epoch: int,
         validation: Sequence[tuple[Tensor, Tensor, Tensor]],
+        states: Sequence[StateBits],
+        val_states: Sequence[StateBits],
         workers: int = 0,
     ) -> None:
         super().__init__(config, make_dataset, batches_per_epoch, workers)
         self.encoder = encoder
         self._validation = validation
-        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._seen: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        # what the labels mean, as classes of the read-out: 0 absent, 1 correct, 2 wrong
+        self._class_LC, self._val_class_LC = (torch.tensor(known) % 3 for known in (states, val_states))
+        weight = config.train_encoder.component_weight
+        self.read_out = nn.Linear(encoder.embedding_dim, 3 * len(states[0])) if weight else None
 
     @property
     def score(self) -> float:
-        by_loss = self.config.train_encoder.select_by == "loss"
-        return -self.figures["loss"] if by_loss else self.figures["precision"]
+        select_by = self.config.train_encoder.select_by
+        return -self.figures["loss"] if select_by == "loss" else self.figures[select_by]
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
 
     def configure_optimizers(self) -> Any:
         stage = self.config.train_encoder
-        return make_optimiser(stage, [(self.encoder, stage.learning_rate)], steps_per_epoch=self._steps_per_epoch())
+        trained = [self.encoder, *([] if self.read_out is None else [self.read_out])]
+        groups = [(module, stage.learning_rate) for module in trained]
+        return make_optimiser(stage, groups, steps_per_epoch=self._steps_per_epoch())
 
     def training_step(self, batch: tuple[Tensor, Tensor, int], index: int) -> Tensor:
         image_BSS3, label_B, number = batch
         stage = self.config.train_encoder
         if stage.augmentation != "none":
-            image_BSS3 = augment(image_BSS3, STRENGTHS[stage.augmentation], self._generator(number))
-        loss = self._loss(self.encoder(image_BSS3), label_B)
+            calm = self.trainer.current_epoch >= (1 - stage.calm_share) * stage.epochs
+            strength = STRENGTHS["light" if calm else stage.augmentation]
+            image_BSS3 = augment(image_BSS3, strength, self._generator(number))
+        embedding_BD = self.encoder.embed(image_BSS3)
+        loss = self._loss(self.encoder.project(embedding_BD), label_B)
+        if self.read_out is not None:
+            class_BC = self._class_LC.to(label_B.device)[label_B]
+            read_out_loss = functional.cross_entropy(self._read(embedding_BD).flatten(0, 1), class_BC.flatten())
+            self.log("train/component_loss", read_out_loss, sync_dist=True)
+            loss = loss + stage.component_weight * read_out_loss
         self._log_loss(loss)
         return loss
+
+    def _read(self, embedding_BD: Tensor) -> Tensor:
+        """Logits of each component's three classes, (B, C, 3)."""
+        assert self.read_out is not None
+        return self.read_out(embedding_BD).unflatten(1, (-1, 3))
 
     def _loss(self, z_BD: Tensor, label_B: Tensor, *, share: bool = True) -> Tensor:
         """The loss of this process's images, compared with those of all processes."""
@@ -148,16 +174,24 @@ class EncoderTask(Task):
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], index: int) -> None:
         image_BSS3, label_B, recording_B = batch
-        self._seen.append((self.encoder(image_BSS3).float(), label_B, recording_B))
+        embedding_BD = self.encoder.embed(image_BSS3)
+        z_BD = self.encoder.project(embedding_BD).float()
+        right_B = torch.zeros(len(z_BD), device=z_BD.device)
+        if self.read_out is not None:
+            class_BC = self._val_class_LC.to(label_B.device)[label_B]
+            right_B = (self._read(embedding_BD).argmax(dim=2) == class_BC).float().mean(dim=1)
+        self._seen.append((z_BD, label_B, recording_B, right_B))
 
     def on_validation_epoch_end(self) -> None:
-        z_VD, label_V, recording_V = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
+        z_VD, label_V, recording_V, right_V = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
         self._seen.clear()
         self._refuse_infinite(z_VD)
         precision = neighbour_precision(z_VD, label_V, recording_V)
         self.figures = {"loss": float(self._loss(z_VD, label_V, share=False))}
         if precision is not None:
             self.figures["precision"] = precision
+        if self.read_out is not None:
+            self.figures["components"] = float(right_V.mean())
         self._log_figures()
 
 
@@ -169,7 +203,7 @@ class ValidationClips:
         clips = config.clips
         self.recordings, self.procedure = recordings, procedure
         self.window_frames = clips.window_frames
-        self.stride_frames = max(clips.window_frames // clips.n_window, 1)
+        self.stride_frames, self.frame_step = clips.stride_frames, clips.frame_step
         self.offsets_N = window_offsets(clips.window_frames, clips.n_window)
         self.ends = [np.arange(0, recording.n_frames, self.stride_frames) for recording in recordings]
 
@@ -237,9 +271,10 @@ class _ChangeTask(Task):
         self._logits.clear()
         self._log_figures()
 
-    def _in_parts(self, temporal: nn.Module, embedding_FD: Tensor, number: int) -> Tensor:
-        """Logits of all clips of a validation recording, (E, C), from embeddings of its frames."""
+    def _in_parts(self, temporal: nn.Module, embedding_FD: Tensor, number: int, frame_step: int = 1) -> Tensor:
+        """Logits of all clips of a validation recording, (E, C), from embeddings of its (every so many) frames."""
         frame_EN, mask_EN = (torch.from_numpy(part).to(self.device) for part in self._clips.windows(number))
+        frame_EN = frame_EN // frame_step
         parts = zip(frame_EN.split(_CLIPS_AT_ONCE), mask_EN.split(_CLIPS_AT_ONCE), strict=True)
         return torch.cat([temporal(embedding_FD[frame] * mask[:, :, None], mask) for frame, mask in parts])
 
@@ -293,7 +328,7 @@ class TemporalTask(_ChangeTask):
 
     def validation_step(self, number: int, index: int) -> None:
         embedding_FD = torch.from_numpy(np.asarray(self._stores[number], dtype=np.float32)).to(self.device)
-        self._logits.append(self._in_parts(self.temporal, embedding_FD, number))
+        self._logits.append(self._in_parts(self.temporal, embedding_FD, number, self._clips.frame_step))
 
 
 # ---------------------------------------------------------------------- both
