@@ -139,10 +139,10 @@ def collect(run: Run) -> Content:
         raise InputError("the run has no recordings", path=run.path, cure="evaluate again")
     methods = tuple(_looks(run.info.methods))
     views = []
-    for recording in run.recordings():
-        where = run.path / "recordings" / f"{recording.name}.json"
+    for name in run.names:
+        where = run.path / "recordings" / f"{name}.json"
         try:
-            views.append(_view(recording, methods, run.procedure))
+            views.append(_view(run.recording(name), methods, run.procedure))
         except InputError as error:
             raise InputError(error.problem, path=error.path or where, cure=error.cure or "evaluate again") from None
     return Content(run.info, run.procedure, methods, tuple(views))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 __all__ = ["NARROWEST", "pack", "text_pixels", "time_ticks", "width_needed"]
@@ -41,14 +42,18 @@ def _left(span: Span, width: float) -> float:
 
 
 def width_needed(spans: Sequence[Span], most_rows: int) -> int:
-    """Pixels that a drawing must have at least for its marks to fit into so many rows."""
-    for width in range(NARROWEST, _WIDEST, 80):
-        if max(pack(spans, width), default=0) < most_rows:
+    """Pixels that a drawing must have at least for its marks to fit into so many rows, or into as few as can be."""
+    best, fewest = NARROWEST, len(spans) + 1
+    for width in range(NARROWEST, _WIDEST + 1, 80):
+        n_rows = max(pack(spans, width), default=0) + 1
+        if n_rows <= most_rows:
             return width
-    return _WIDEST
+        if n_rows < fewest:
+            best, fewest = width, n_rows
+    return best
 
 
 def time_ticks(seconds: float, most: int = 6) -> list[float]:
     """Round times from 0 to the end, not more than `most` of them."""
-    step = next((step for step in _STEPS_SECONDS if seconds / step < most), max(seconds / most, 1.0))
+    step = next((step for step in _STEPS_SECONDS if seconds / step < most), 3600 * math.ceil(seconds / most / 3600))
     return [i * float(step) for i in range(int(seconds / step) + 1)]
