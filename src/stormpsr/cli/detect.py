@@ -12,6 +12,7 @@ from stormpsr.cli.detect_report import Bar, print_evaluation, print_steps, step_
 from stormpsr.cli.output import JsonFlag, print_json, print_notes
 
 if TYPE_CHECKING:
+    from stormpsr.detection.detector import StateDetector
     from stormpsr.labels import Note
     from stormpsr.procedure import Procedure
 
@@ -46,7 +47,7 @@ def train_command(
     pictures: Annotated[
         list[Path] | None, typer.Option(help="Single pictures as 'synth states' draws them; may be repeated.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="2400")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="1200")] = None,
     batch_size: Annotated[int | None, typer.Option(min=2, help="Pictures per step.", show_default="32")] = None,
     negative_ratio: Annotated[
         float | None, typer.Option(min=0, help="Frames without a readable state per frame with.", show_default="0.5")
@@ -138,6 +139,7 @@ def eval_command(
 
     _use_threads(threads)
     loaded = _load(detector, wrong_parts)
+    _check_data(loaded, detector, data)
     procedure = loaded.procedure
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable[::every], *frames.unreadable[::every]]
@@ -180,6 +182,7 @@ def run_command(
 
     _use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None)
+    _check_data(loaded, detector, data)
     recordings = find_recordings(data, split)
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
@@ -266,17 +269,32 @@ def need_packages(purpose: str, *names: str) -> None:
 
 def procedure_of(data: Path, given: str | None) -> Procedure:
     """The procedure that was asked for, or the one that lies in the data."""
-    from stormpsr.datasets import find_recordings
     from stormpsr.errors import InputError
     from stormpsr.procedure import Procedure
 
     if given is not None:
         return Procedure.load(given)
-    own = [recording.path / "procedure.yaml" for recording in find_recordings(data)]
-    found = next((path for path in (data / "procedure.yaml", *own) if path.is_file()), None)
+    found = _procedure_file(data)
     if found is None:
         raise InputError("the data does not say which procedure it shows", path=data, cure="give --procedure")
     return Procedure.load(found)
+
+
+def _procedure_file(data: Path) -> Path | None:
+    """The first procedure that lies in the data."""
+    from stormpsr.datasets import find_recordings
+
+    own = [recording.path / "procedure.yaml" for recording in find_recordings(data)]
+    return next((path for path in (data / "procedure.yaml", *own) if path.is_file()), None)
+
+
+def _check_data(detector: StateDetector, folder: Path, data: Path) -> None:
+    """Refuse data that shows another procedure than the detector's, where the data says which."""
+    from stormpsr.procedure import Procedure
+
+    found = _procedure_file(data)
+    if found is not None:
+        detector.check_procedure(Procedure.load(found), folder)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class BatchSettings:
     batch_size: int = 32
     negative_ratio: float = 0.5  # frames without a readable state for each one with
     class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
+    scene_balance: float = 0.5  # the same for the scenes of a recording, each a time without a change
     picture_share: float = 0.4  # of those with a state, taken from single rendered pictures where there are any
     wrong_share: float = 0.2  # of those with a state, in which a part is wrong, where there are any: else too rare
 
@@ -38,7 +39,7 @@ class BatchSettings:
             raise InputError(f"batch_size is {self.batch_size}", cure="at least 2")
         if not self.negative_ratio >= 0:
             raise InputError(f"negative_ratio is {self.negative_ratio}", cure="0 means: no frames without a state")
-        for name in ("class_balance", "picture_share", "wrong_share"):
+        for name in ("class_balance", "scene_balance", "picture_share", "wrong_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}", cure="it lies between 0 and 1")
 
@@ -80,8 +81,14 @@ class Batches:
         """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
         states = self.frames.procedure.states
         classes = [_box(frame).state_class for frame in frames]
-        counts = Counter(classes)
-        chance = np.array([counts[state_class] ** -self.settings.class_balance for state_class in classes])
+        # frames of one state in one recording are much the same picture
+        scenes = [(frame.recording, _box(frame).bits or state) for frame, state in zip(frames, classes, strict=True)]
+        in_scene = Counter(scenes)
+        alike = np.array([in_scene[scene] ** -self.settings.scene_balance for scene in scenes])
+        in_class: Counter[int] = Counter()
+        for state_class, weight in zip(classes, alike, strict=True):
+            in_class[state_class] += weight
+        chance = alike * [in_class[state_class] ** -self.settings.class_balance for state_class in classes]
         wrong = np.array([states[state_class].kind is StateKind.ERROR for state_class in classes], dtype=bool)
         if wrong.any() and not wrong.all():
             chance[wrong] *= self.settings.wrong_share / chance[wrong].sum()

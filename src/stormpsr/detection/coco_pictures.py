@@ -16,9 +16,10 @@ from stormpsr.errors import InputError
 from stormpsr.procedure import Procedure, StateBits, StateKind
 from stormpsr.synthetic.states import UNLISTED
 
-__all__ = ["class_of_category", "read_coco", "read_pictures"]
+__all__ = ["ANNOTATIONS_FILE", "class_of_category", "only_listed", "read_coco", "read_pictures"]
 
 ANNOTATIONS_FILE = "annotations.json"
+UNLISTED = "unlisted"  # category of pictures whose state the procedure has no class for: a detector cannot name it
 
 
 def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
@@ -27,7 +28,9 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
     Hands may cover parts of them: they teach what states look like, not whether one can be read.
     """
     path = folder / ANNOTATIONS_FILE
-    content = _listed(read_coco(path))
+    content = only_listed(read_coco(path))
+    without_class = {category["id"] for category in content["categories"] if category["name"] == UNLISTED}
+    content["categories"] = [category for category in content["categories"] if category["name"] != UNLISTED]
     categories = class_of_category(content, procedure, path)
     images = {image["id"]: image for image in content["images"]}
     pictures: list[AnnotatedFrame] = []
@@ -36,6 +39,8 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
         image = images.get(annotation["image_id"])
         if image is None:
             raise InputError(f"{where}: image {annotation['image_id']} is not listed", path=path)
+        if annotation["category_id"] in without_class:
+            continue
         if annotation["category_id"] not in categories:
             raise InputError(f"{where}: category {annotation['category_id']} is not listed", path=path)
         state_class = categories[annotation["category_id"]]
@@ -49,7 +54,7 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
     return pictures
 
 
-def _listed(content: dict[str, Any]) -> dict[str, Any]:
+def only_listed(content: dict[str, Any]) -> dict[str, Any]:
     """Without the pictures of states that have no class: a detector cannot be taught them."""
     unlisted = {category["id"] for category in content["categories"] if category["name"] == UNLISTED}
     kept = [annotation for annotation in content["annotations"] if annotation["category_id"] not in unlisted]

@@ -59,7 +59,7 @@ def fit_square(image: Image, size: int) -> tuple[Image, Placement]:
 class ImageStore:
     """Keeps the squares of images that were read before, up to a limit of memory."""
 
-    def __init__(self, size: int, max_megabytes: float = 2000) -> None:
+    def __init__(self, size: int, max_megabytes: float = 2500) -> None:
         self.size = size
         self._room = int(max_megabytes * 1e6) // (3 * size * size)
         self._kept: dict[Path, tuple[Image, Placement]] = {}

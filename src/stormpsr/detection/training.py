@@ -51,6 +51,7 @@ def fit(
     history: list[TrainingProgress] = []
     try:
         for step in range(start, settings.steps):
+            torch.manual_seed(settings.seed * 1_000_003 + step)  # so that resumed training draws the same numbers
             losses = run.step(step, detector.losses(batches[step]))
             last = step == settings.steps - 1
             share = None

@@ -18,15 +18,15 @@ __all__ = ["OnTraining", "TrainingProgress", "TrainingResult", "TrainingSettings
 class TrainingSettings:
     """How long and how fast."""
 
-    steps: int = 2400
+    steps: int = 1200
     learning_rate: float = 2e-3  # greatest, after the warm-up; falls to nothing along a cosine
     weight_decay: float = 0.02
     warmup_steps: int = 100
     clip_norm: float = 5.0  # gradients longer than this are shortened
     average: float = 0.995  # weights are averaged over steps with this memory; 0 takes the last ones
-    validate_every: int = 400  # steps; 0 never
-    validation_frames: int = 300  # at most, of either sort, while training
-    calibration_frames: int = 3000  # at most, of either sort, afterwards
+    validate_every: int = 300  # steps; 0 never
+    validation_frames: int = 200  # at most, of either sort, while training
+    calibration_frames: int = 1500  # at most, of either sort, afterwards
     pause_every: int = 200  # steps after which the state is kept for resuming
     seed: int = 0
     batch: BatchSettings = field(default_factory=BatchSettings)

@@ -1,18 +1,20 @@
-"""A compact single-stage detector for one assembly per image.
+"""A compact detector for one assembly per image, in two looks.
 
-A small backbone gives features at strides 4, 8 and 16. A head at stride 8 says where the assembly is: which cell holds
-its middle, and how far the sides of its box are from there. The features inside that box, seen as a grid of tokens, are
-asked by learned queries, one for each component and one for the whole: is every part absent, correct or wrong; which
-state is it; can the state be read at all.
+The first look, at a small copy of the image, says where the assembly is: which cell holds its middle, and how far the
+sides of its box are from there. The second look is at a square cut out around that box, in the image's own resolution:
+a small backbone gives features, and learned queries, one for each component and two for the whole, ask them: is every
+part absent, correct or wrong; which state is it; can the state be read at all.
 
-Asking per component is what tells states apart that differ by a pin: each query learns where its part is to be found.
+The second look spends all its pixels on the assembly, which fills a third of an image and whose smallest parts are three
+pixels thick. Asking per component is what tells states apart that differ by a pin.
 
-Shape legend: B images, S pixels of a side, K cells at stride 8, D dimensions, G grid cells of a side inside the box,
-Q queries, C components, N state classes without background, 4 corners (x0, y0, x1, y1 in pixels).
+Shape legend: B images, S pixels of a side, P pixels of a side of the cut-out, K cells, D dimensions, T tokens,
+Q queries, C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +29,9 @@ from stormpsr.procedure import Procedure, StateKind
 __all__ = ["CompactConfig", "CompactNet", "CompactOutput", "Targets"]
 
 _STRIDES = (4, 8, 16)
-_WIDEN = 1.2  # what surrounds the box tells whether a hand covers it
+_WIDEN = 1.25  # what surrounds the box tells whether a hand covers it
+_SMALL = 80  # pixels of a side of the first look
+_CELLS = 20  # of a side
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,12 @@ class CompactConfig:
     """The network's shape."""
 
     image_size: int = 160  # pixels of a side, a multiple of 32
+    crop_size: int = 112  # pixels of a side of the second look, a multiple of 16
     backbone: str = "tf_efficientnet_lite0"  # any timm network with features at strides 4, 8 and 16
     weights: str = "package"  # package, hub, none, or a file: see stormpsr.models.backbones
     frozen_stride: int = 4  # layers of a trained backbone up to this stride stay as they are: faster by half; 0: none
     width: int = 96  # D
-    grid: int = 12  # G
+    turn_degrees: float = 45.0  # how far cut-outs are turned in training, either way
     heads: int = 4  # of the attention
 
     def __post_init__(self) -> None:
@@ -49,8 +54,8 @@ class CompactConfig:
             raise InputError(f"width is {self.width}", cure=f"choose a multiple of heads ({self.heads})")
         if self.frozen_stride not in (0, *_STRIDES):
             raise InputError(f"frozen_stride is {self.frozen_stride}", cure="choose 0, 4, 8 or 16")
-        if self.grid < 2:
-            raise InputError(f"grid is {self.grid}", cure="at least 2")
+        if self.crop_size < 32 or self.crop_size % 16:
+            raise InputError(f"crop_size is {self.crop_size}", cure="choose a multiple of 16, 32 or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +90,11 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         self.config = config
         self.backbone, channels, self._indices = _features(config)
         self._frozen = _frozen_layers(self.backbone, 0 if config.weights == "none" else config.frozen_stride)
+        self.locator = Locator()
         d = config.width
-        self.lateral = nn.ModuleList([nn.Conv2d(c, d, 1) for c in channels])
-        self.smooth = _depthwise_block(d)
-        self.where = nn.Sequential(_depthwise_block(d), nn.Conv2d(d, 5, 1))  # cell logit, four distances
-        with torch.no_grad():
-            self.where[-1].bias[1:] = 1.5  # boxes start about a third of a small image wide
-        # twice as fine as the tokens, so that no pixel of a small part falls between two samples
-        self.detail = nn.Sequential(_depthwise_block(d), _depthwise_block(d, stride=2))
+        self.lateral = nn.ModuleList([nn.Conv2d(c, d, 1) for c in channels[1:]])
         self.merge = _depthwise_block(d)
-        self.position = nn.Parameter(torch.randn(config.grid**2, d) * 0.02)
+        self.position = nn.Parameter(torch.randn((config.crop_size // 8) ** 2, d) * 0.02)
         n_components = procedure.n_components
         self.queries = nn.Parameter(torch.randn(n_components + 2, d) * 0.2)
         self.look = nn.ModuleList([_Look(d, config.heads) for _ in range(2)])
@@ -122,18 +122,16 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
 
     # ------------------------------------------------------------------ forward
     def forward(self, image_BSS3: Tensor, truth: Targets | None = None) -> CompactOutput:
-        """Look at pictures. With targets, wrongly placed boxes are replaced by true ones before looking into them."""
+        """Look at pictures. With targets, wrongly placed boxes are replaced by true ones before the second look."""
         scaled = (image_BSS3.to(self.mean_3.dtype) / 255.0 - self.mean_3) / self.std_3
-        pixels = scaled.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-        maps = self.backbone.forward_intermediates(pixels, indices=self._indices, intermediates_only=True)
-        fine, middle, coarse = (layer(level) for layer, level in zip(self.lateral, maps, strict=True))
-        context = self.smooth(middle + functional.interpolate(coarse, scale_factor=2.0, mode="nearest"))
-        cell_logits_BK, corners_BK4 = self._locate(context)
+        pixels = scaled.permute(0, 3, 1, 2)
+        cell_logits_BK, corners_BK4 = self._locate(pixels)
         best_B = cell_logits_BK.argmax(dim=1)
         best_corners_B4 = corners_BK4[torch.arange(len(best_B)), best_B].detach()
-        looked_into_B4 = best_corners_B4 if truth is None else _corrected(best_corners_B4, truth)
-        detail = self.detail(self._inside(fine, looked_into_B4, 2 * self.config.grid))
-        tokens = self.merge(detail + self._inside(context, looked_into_B4, self.config.grid))
+        crop = self._cut_out(pixels, best_corners_B4, truth)
+        maps = self.backbone.forward_intermediates(crop, indices=self._indices, intermediates_only=True)
+        middle, coarse = (layer(level) for layer, level in zip(self.lateral, maps[1:], strict=True))
+        tokens = self.merge(middle + functional.interpolate(coarse, scale_factor=2.0, mode="nearest"))
         tokens_BTD = tokens.flatten(2).transpose(1, 2) + self.position
         queries_BQD = self.queries.expand(len(tokens_BTD), -1, -1)
         for layer in self.look:
@@ -149,27 +147,38 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
             best_corners_B4=best_corners_B4,
         )
 
-    def _locate(self, context: Tensor) -> tuple[Tensor, Tensor]:
+    def _locate(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Cell logits, and the box that each cell proposes."""
-        where = self.where(context)
-        side = where.shape[-1]
-        stride = self.config.image_size / side
-        centres = (torch.arange(side, device=where.device, dtype=where.dtype) + 0.5) * stride
+        small = functional.interpolate(pixels, size=(_SMALL, _SMALL), mode="area")
+        where = self.locator(small.contiguous(memory_format=torch.channels_last))
+        stride = self.config.image_size / _CELLS
+        centres = (torch.arange(_CELLS, device=where.device, dtype=where.dtype) + 0.5) * stride
         y, x = torch.meshgrid(centres, centres, indexing="ij")
         middle_K4 = torch.stack([x, y, x, y], dim=-1).reshape(1, -1, 4)
         signs = torch.tensor([-1.0, -1.0, 1.0, 1.0], device=where.device)
         distances_BK4 = functional.softplus(where[:, 1:]).flatten(2).transpose(1, 2) * stride * 2
         return where[:, 0].flatten(1), middle_K4 + signs * distances_BK4
 
-    def _inside(self, features: Tensor, corners_B4: Tensor, grid: int) -> Tensor:
-        """Features on a grid inside each box, a little widened; (B, D, grid, grid)."""
-        low, high = corners_B4[:, :2], corners_B4[:, 2:]
-        centre, half = (low + high) / 2, (high - low).clamp(min=1.0) / 2 * _WIDEN
-        steps = (torch.arange(grid, device=features.device) + 0.5) / grid * 2 - 1
-        y, x = torch.meshgrid(steps, steps, indexing="ij")
-        pixels_BGG2 = centre[:, None, None] + torch.stack([x, y], dim=-1) * half[:, None, None]
-        grid_BGG2 = pixels_BGG2 / self.config.image_size * 2 - 1
-        return functional.grid_sample(features, grid_BGG2, align_corners=False)
+    def _cut_out(self, pixels: Tensor, corners_B4: Tensor, truth: Targets | None) -> Tensor:
+        """A square around each box, (B, 3, P, P). In training it is turned, moved and scaled a little."""
+        if truth is not None:
+            corners_B4 = _corrected(corners_B4, truth)
+        centre_B2 = (corners_B4[:, :2] + corners_B4[:, 2:]) / 2
+        half_B = (corners_B4[:, 2:] - corners_B4[:, :2]).amax(dim=1).clamp(min=8.0) / 2 * _WIDEN
+        angle_B = torch.zeros_like(half_B)
+        if truth is not None:
+            n, turn = len(half_B), math.radians(self.config.turn_degrees)
+            centre_B2 = centre_B2 + (torch.rand(n, 2) - 0.5) * 0.16 * half_B[:, None]
+            half_B = half_B * (0.9 + 0.25 * torch.rand(n))
+            angle_B = (torch.rand(n) * 2 - 1) * turn
+        cos, sin = angle_B.cos() * half_B, angle_B.sin() * half_B
+        to_image_B23 = torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
+        to_unit_B23 = to_image_B23 / self.config.image_size * 2
+        to_unit_B23[:, :, 2] -= 1
+        side = self.config.crop_size
+        grid = functional.affine_grid(to_unit_B23, [len(half_B), 3, side, side], align_corners=False)
+        crop = functional.grid_sample(pixels, grid, align_corners=False)
+        return crop.contiguous(memory_format=torch.channels_last)
 
     def _evidence_of_parts(self, part_logits_BC3: Tensor) -> Tensor:
         """How well what was read of each part fits each state: the states' logits if parts were independent."""
@@ -186,13 +195,15 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         output = self(image_BSS3, targets)
         seen = targets.readable_B
         cell_B = self._cell_of(targets.corners_B4)
-        rows = torch.arange(len(cell_B))[seen]
-        proposed_R4 = output.corners_BK4[rows, cell_B[seen]]
+        near_R9 = _around(cell_B[seen])
+        rows_R1 = torch.arange(len(cell_B))[seen][:, None]
+        proposed_R4 = output.corners_BK4[rows_R1, near_R9].flatten(0, 1)
+        true_R4 = targets.corners_B4[seen].repeat_interleave(near_R9.shape[1], dim=0)
         state_R = targets.state_B[seen]
         part_RC = targets.part_BC[seen]
         return {
             "where": functional.cross_entropy(output.cell_logits_BK[seen], cell_B[seen], label_smoothing=0.05),
-            "box": 2.0 * (1 - _generalised_iou(proposed_R4, targets.corners_B4[seen])).mean(),
+            "box": 2.0 * (1 - _generalised_iou(proposed_R4, true_R4)).mean(),
             "readable": _mean_where(
                 functional.binary_cross_entropy_with_logits(output.readable_logit_B, seen.float(), reduction="none"),
                 targets.checked_B,
@@ -203,10 +214,9 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         }
 
     def _cell_of(self, corners_B4: Tensor) -> Tensor:
-        side = self.config.image_size // 8
         middle_B2 = (corners_B4[:, :2] + corners_B4[:, 2:]) / 2
-        cell_B2 = (middle_B2 / 8).long().clamp(0, side - 1)
-        return cell_B2[:, 1] * side + cell_B2[:, 0]
+        cell_B2 = (middle_B2 / self.config.image_size * _CELLS).long().clamp(0, _CELLS - 1)
+        return cell_B2[:, 1] * _CELLS + cell_B2[:, 0]
 
     def _culprit_loss(self, logits_RM: Tensor, state_R: Tensor, part_RC: Tensor) -> Tensor:
         """Cross entropy over correct states and wrong components; several wrong ones share the target."""
@@ -221,6 +231,23 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         if not known_R.any():
             return logits_RM.sum() * 0
         return functional.cross_entropy(logits_RM[known_R], target_RM[known_R])
+
+
+class Locator(nn.Module):  # type: ignore[misc]
+    """The first look: for each cell a logit and four distances, (B, 5, cells, cells)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fine = nn.Sequential(_block(3, 24, stride=2), _block(24, 48, stride=2))
+        self.coarse = nn.Sequential(_block(48, 96, stride=2), _block(96, 96), _block(96, 96), _block(96, 48))
+        self.where = nn.Sequential(_block(48, 48), nn.Conv2d(48, 5, 1))
+        with torch.no_grad():
+            self.where[-1].bias[1:] = 1.5  # boxes start about a third of an image wide
+
+    def forward(self, small_B3: Tensor) -> Tensor:
+        fine = self.fine(small_B3)
+        around = functional.interpolate(self.coarse(fine), scale_factor=2.0, mode="nearest")
+        return self.where(fine + around)
 
 
 class _Look(nn.Module):  # type: ignore[misc]
@@ -261,6 +288,19 @@ def _frozen_layers(backbone: nn.Module, stride: int) -> list[nn.Module]:
     early = [layer for _, layer in list(backbone.named_modules())[: last + 1]]
     own = [layer for layer in early if next(layer.parameters(recurse=False), None) is not None]
     return [layer.requires_grad_(False) for layer in own]
+
+
+def _block(before: int, after: int, stride: int = 1) -> nn.Sequential:
+    convolution = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True))
+
+
+def _around(cell_R: Tensor) -> Tensor:
+    """The cells next to each cell and itself, (R, 9); at the border some are named twice."""
+    y, x = cell_R // _CELLS, cell_R % _CELLS
+    offsets = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+    last = _CELLS - 1
+    return torch.stack([(y + dy).clamp(0, last) * _CELLS + (x + dx).clamp(0, last) for dy, dx in offsets], dim=1)
 
 
 def _depthwise_block(d: int, stride: int = 1) -> nn.Sequential:

@@ -50,7 +50,7 @@ class SpatialEncoder(nn.Module):
         """
         super().__init__()
         self.image_size, self.embedding_dim, self.crop_size = image_size, embedding_dim, crop_size
-        self.locator = Locator().requires_grad_(False) if crop_size else None
+        self.locator = Locator().requires_grad_(False).eval() if crop_size else None
         self.backbone = create_backbone(
             backbone, image_size=crop_size or image_size, out_dim=embedding_dim, weights=weights
         )

@@ -74,4 +74,4 @@ def freeze_up_to(network: nn.Module, stride: int) -> list[nn.Module]:
     last = max(k for k, name in enumerate(names) if name == ends[-1] or name.startswith(f"{ends[-1]}."))
     early = [layer for _, layer in list(network.named_modules())[: last + 1]]
     own = [layer for layer in early if next(layer.parameters(recurse=False), None) is not None]
-    return [layer.requires_grad_(False) for layer in own]
+    return [layer.requires_grad_(False).eval() for layer in own]

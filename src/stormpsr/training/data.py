@@ -116,7 +116,7 @@ def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
 
 def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
     """Pictures of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
-    from stormpsr.detection.coco_pictures import ANNOTATIONS_FILE, read_coco
+    from stormpsr.detection.coco_pictures import ANNOTATIONS_FILE, class_of_category, only_listed, read_coco
 
     images: list[NDArray[np.uint8]] = []
     states: list[StateBits] = []
@@ -124,14 +124,17 @@ def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size
     for folder in map(Path, folders):
         path = folder / ANNOTATIONS_FILE
         content = read_coco(path)
+        class_of = class_of_category(only_listed(content), procedure, path)
         files = {entry["id"]: entry for entry in content["images"]}
         for number, annotation in enumerate(content["annotations"]):
             entry = files.get(annotation["image_id"])
             if entry is None:
                 raise InputError(f"annotation {number}: image {annotation['image_id']} is not listed", path=path)
-            if "state" not in annotation:
+            known = class_of.get(annotation["category_id"])
+            bits = annotation.get("state", None if known is None else procedure.states[known].bits)
+            if bits is None:
                 continue
-            states.append(procedure.check_bits(annotation["state"]))
+            states.append(procedure.check_bits(bits))
             x, y, width, height = (float(side) for side in annotation["bbox"])
             across, down = entry["width"], entry["height"]
             corners.append((x / across, y / down, (x + width) / across, (y + height) / down))

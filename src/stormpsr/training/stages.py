@@ -58,7 +58,7 @@ __all__ = [
 
 StageName = Literal["locator", "encoder", "temporal", "joint"]
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
-_MOST_VALIDATION_PICTURES = 1500
+_MOST_VALIDATION_PICTURES = 800
 _PICTURES_AT_ONCE = 64
 
 

@@ -1,0 +1,167 @@
+"""The stage before the encoder, clips on a grid, the loss per component, and renders of states nobody filmed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+
+from stormpsr.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.config import parse_config  # noqa: E402
+from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.procedure import Procedure  # noqa: E402
+from stormpsr.sampling import Shard  # noqa: E402
+from stormpsr.training.batches import KeyFrameImages, MoreRenders  # noqa: E402
+from stormpsr.training.data import Renders, boxed_frames_of, load_training_data  # noqa: E402
+from stormpsr.training.fit import FitOptions  # noqa: E402
+from stormpsr.training.locating import _turn  # noqa: E402
+from stormpsr.training.stages import (  # noqa: E402
+    Run,
+    embed,
+    key_frame_sampler,
+    stages_of,
+    train_encoder,
+    train_locator,
+    train_temporal,
+)
+
+CROPPED = ("encoder.crop_size=32", "train_locator.epochs=1", "train_locator.batches_per_epoch=2")
+
+
+@pytest.fixture
+def boxed_world(world: Path, lamp: Procedure, tmp_path: Path) -> Path:
+    """The tiny world with a box in every tenth frame."""
+    root = tmp_path / "boxed"
+    for folder in sorted(world.glob("*/*_build")):
+        copy = root / folder.relative_to(world)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.mkdir()
+        for entry in folder.iterdir():
+            (copy / entry.name).symlink_to(entry)
+        frames = range(0, 60, 10)
+        images = [{"id": k, "file_name": f"{k:06d}.png", "width": 32, "height": 32} for k in frames]
+        boxes = [{"id": k, "image_id": k, "category_id": 1, "bbox": [2, 8, 28, 16]} for k in frames]
+        categories = [{"id": state.state_class, "name": state.name} for state in lamp.states]
+        content = {"images": images, "annotations": boxes, "categories": categories}
+        (copy / "OD_labels.json").write_text(json.dumps(content))
+    lamp.save(root / "procedure.yaml")
+    return root
+
+
+def make_run(root: Path, folder: Path, settings_text: str, *overrides: str) -> Run:
+    config = parse_config(settings_text, where="tiny", overrides=overrides)
+    return Run(config, load_training_data(root, config), folder, options=FitOptions(accelerator="cpu"))
+
+
+def test_boxes_are_shares_of_the_picture(boxed_world: Path, settings_text: str, tmp_path: Path) -> None:
+    run = make_run(boxed_world, tmp_path / "run", settings_text)
+    boxed = boxed_frames_of(run.data.train, run.data.procedure)
+    assert len(boxed) == 3 * 6
+    np.testing.assert_allclose(boxed.corners_M4[0], (2 / 32, 8 / 32, 30 / 32, 24 / 32))
+
+
+def test_without_boxes_a_locator_cannot_be_trained(world: Path, settings_text: str, tmp_path: Path) -> None:
+    run = make_run(world, tmp_path / "run", settings_text, *CROPPED)
+    with pytest.raises(InputError, match=r"encoder\.crop_size=0"):
+        train_locator(run)
+
+
+def test_an_encoder_that_crops_carries_the_trained_locator(
+    boxed_world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    run = make_run(boxed_world, tmp_path / "run", settings_text, *CROPPED, "train_encoder.epochs=1")
+    assert stages_of(run.config)[:2] == ["locator", "encoder"]
+    with pytest.raises(InputError, match="train the locator first"):
+        train_encoder(run)
+    locator = load_checkpoint(train_locator(run)).locator()
+    trained = load_checkpoint(train_encoder(run, run.stage("locator").best)).encoder()
+    for name, tensor in locator.state_dict().items():
+        torch.testing.assert_close(trained.locator.state_dict()[name], tensor)
+
+
+def test_settings_without_a_crop_have_no_stage_for_it(settings_text: str) -> None:
+    assert stages_of(parse_config(settings_text, where="tiny")) == ["encoder", "temporal", "joint"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_turned_picture_has_its_box_where_the_thing_is(seed: int) -> None:
+    image = torch.zeros(1, 10, 10, 3, dtype=torch.uint8)
+    image[0, 2:4, 5:9] = 255
+    turned, corners = _turn(image, torch.tensor([[0.5, 0.2, 0.9, 0.4]]), torch.Generator().manual_seed(seed))
+    left, top, right, bottom = (corners[0] * 10).round().int().tolist()
+    assert turned[0, top:bottom, left:right].float().mean() == 255
+    assert (turned > 0).sum() == 3 * (right - left) * (bottom - top)
+
+
+def test_with_aligned_clips_only_every_so_many_frames_are_encoded(
+    world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    run = make_run(world, tmp_path / "run", settings_text, "clips.aligned=true", "train_temporal.epochs=1")
+    folder = train_encoder(run)
+    stores = embed(run, load_checkpoint(folder).encoder(), run.data.train)
+    assert [len(store) for store in stores] == [30, 30, 30]  # of 60 frames, at a stride of 16 / 8
+    every = replace(run, config=parse_config(settings_text, where="tiny"), folder=tmp_path / "every")
+    all_frames = embed(every, load_checkpoint(folder).encoder(), run.data.train)
+    np.testing.assert_array_equal(stores[0], all_frames[0][::2])
+    assert "event_f1" in load_checkpoint(train_temporal(run, folder)).metrics["validation"]
+
+
+def test_the_loss_per_component_teaches_which_parts_there_are(world: Path, settings_text: str, tmp_path: Path) -> None:
+    overrides = ("train_encoder.component_weight=3", "train_encoder.epochs=4", "train_encoder.batches_per_epoch=10")
+    run = make_run(world, tmp_path / "run", settings_text, *overrides, "train_encoder.select_by=components")
+    validation = load_checkpoint(train_encoder(run)).metrics["validation"]
+    assert validation["components"] > 0.8  # three squares in bright colours; by chance about a half
+
+
+def test_an_epoch_cannot_be_chosen_by_a_figure_that_is_not_measured(settings_text: str) -> None:
+    with pytest.raises(InputError, match="component_weight"):
+        parse_config(settings_text, where="tiny", overrides=["train_encoder.select_by=components"])
+
+
+def test_more_renders_are_added_to_a_batch_and_shared_by_processes(
+    world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    run = make_run(world, tmp_path / "run", settings_text)
+    image_RSS3 = np.arange(5, dtype=np.uint8)[:, None, None, None].repeat(32, 1).repeat(32, 2).repeat(3, 3)
+    more = MoreRenders(np.array([7, 8, 9, 10, 11]), n=6, seed=0)
+    frames = run.frames(run.data.train)
+    parts = []
+    for rank in range(2):
+        sampler = key_frame_sampler(run, Shard(rank, 2))
+        batch = KeyFrameImages(sampler, frames, image_RSS3, epoch=0, batches=1, more=more)
+        image_BSS3, label_B, _ = batch[0]
+        assert len(image_BSS3) == len(label_B) == sampler.batch_size // 2 + 3
+        assert (image_BSS3[-3:, 0, 0, 0] + 7 == label_B[-3:]).all()
+        parts += label_B[-3:].tolist()
+    sampler = key_frame_sampler(run)
+    whole = KeyFrameImages(sampler, frames, image_RSS3, epoch=0, batches=1, more=more)[0][1][-6:].tolist()
+    assert sorted(parts) == sorted(whole)
+
+
+def test_settings_that_want_renders_are_refused_without_any(world: Path, settings_text: str, tmp_path: Path) -> None:
+    run = make_run(world, tmp_path / "run", settings_text, "key_frames.n_more_renders=4")
+    with pytest.raises(InputError, match="there are none"):
+        train_encoder(run)
+
+
+def test_states_that_only_renders_show_are_learnt_too(
+    world: Path, settings_text: str, lamp: Procedure, tmp_path: Path
+) -> None:
+    overrides = ("key_frames.n_more_renders=4", "train_encoder.component_weight=1", "train_encoder.epochs=1")
+    run = make_run(world, tmp_path / "run", settings_text, *overrides)
+    image_RSS3 = np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)
+    corners_R4 = np.tile(np.array([0.1, 0.1, 0.9, 0.9], dtype=np.float32), (6, 1))
+    run = replace(run, renders=Renders(image_RSS3, ((0, 0, 1), (0, 1, -1)) * 3, corners_R4))
+    assert load_checkpoint(train_encoder(run)).metrics["validation"]["components"] > 0
