@@ -39,6 +39,7 @@ def make_command(
     from stormpsr.cli.extras import need_train_extra
 
     need_train_extra("embedding")
+    import stormpsr.training  # noqa: F401  # first: it prepares what the progress bars import
     from stormpsr.checkpoint import load_checkpoint
     from stormpsr.cli.train_progress import TrainingBars
     from stormpsr.datasets import find_recordings

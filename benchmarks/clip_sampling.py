@@ -1,0 +1,304 @@
+"""How clips are drawn for training: uniform, Gaussian and key-clip aware sampling at equal steps, over several seeds.
+
+Trains the temporal model on one encoder's embeddings for each distribution and seed, and scores it on the validation
+and test recordings: clips that end at every stride, as in live use, and the events after decoding, with the threshold
+that is best on the validation recordings.
+
+    python benchmarks/clip_sampling.py data/vehicle runs/vehicle/encoder/best --out runs/clip_sampling
+
+Settings are those of the encoder's checkpoint, changed by -o key=value. What is finished is not trained again, and what
+was interrupted goes on: the same command may be repeated. Prints Markdown; OUT/results.json has all figures.
+
+A change of a component that is absent in the clip's first frame is an installation, of one that is in place a removal,
+for true changes as for false alarms. `clips with a change` and `distance from uniform` (total variation, 0 to 1) say
+how much the distributions differ at all: where both hardly move, the world's time scale hides what sampling could do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stormpsr.checkpoint import load_checkpoint
+from stormpsr.config import Config, dump_config, parse_config
+from stormpsr.datasets import find_recordings
+from stormpsr.embeddings import read_clips
+from stormpsr.errors import StormPSRError
+from stormpsr.evaluation.clip_metrics import score_clips
+from stormpsr.evaluation.metrics import f1_score, score
+from stormpsr.models.temporal import TemporalModel
+from stormpsr.recognition.fusion import FusionSettings
+from stormpsr.recording import Recording, open_recording
+from stormpsr.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
+from stormpsr.training.data import TrainingData, load_training_data
+from stormpsr.training.fit import FitOptions, StageFolder
+from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
+from stormpsr.training.tasks import ValidationClips
+from stormpsr.training.validation import THRESHOLDS, decode_changes, variant_name_of
+
+DISTRIBUTIONS = ("uniform", "gaussian", "kcas")
+CLIP_COLUMNS = ("clip F1", "installations", "removals", "average precision")
+EVENT_COLUMNS = ("event F1", "POS", "tau (s)")
+_CLIPS_AT_ONCE = 256
+Probabilities = list[NDArray[np.floating]]  # one array (E, C) per recording
+
+
+@dataclass(frozen=True)
+class Candidate(Run):
+    """A run that keeps its stages in a folder of its own and shares the embeddings with the others."""
+
+    name: str = ""
+
+    def stage(self, name: StageName) -> StageFolder:
+        return StageFolder(self.folder / self.name / name)
+
+
+# ---------------------------------------------------------------------- training
+def candidates(options: argparse.Namespace) -> Iterator[Candidate]:
+    """One run per distribution and seed, all with the same settings but these two."""
+    text = dump_config(load_checkpoint(options.encoder).config)
+    data: TrainingData | None = None
+    for seed in options.seeds:
+        for distribution in options.distributions:
+            changes = [*options.overrides, f"clips.distribution={distribution}", f"seed={seed}"]
+            config = parse_config(text, where=str(options.encoder / "config.yaml"), overrides=changes)
+            data = data or load_training_data(options.data, config)
+            fit_options = FitOptions(resume=True, accelerator="cpu", workers=0)
+            name = f"{distribution}-{seed}"
+            yield Candidate(
+                config, data, options.out, options=fit_options, cache_folder=options.cache or options.out, name=name
+            )
+
+
+def train(run: Candidate, encoder_folder: Path) -> Path:
+    """The folder of the best checkpoint, trained first if it is not there."""
+    from stormpsr.cli.train_progress import TrainingBars  # after stormpsr.training, which prepares what it imports
+
+    folder = run.stage("temporal")
+    with TrainingBars() as bars:
+        callbacks = (bars.stage(run.name, "clips"),)
+        staged = replace(run, options=replace(run.options, callbacks=callbacks), on_progress=bars.frames)
+        if not folder.is_finished:
+            train_temporal(staged, encoder_folder)
+        else:
+            # complains if the settings have changed since
+            folder.begin(run.config, resume=True)
+            folder.finish(run.config)
+    return folder.best
+
+
+# ---------------------------------------------------------------------- scores
+def probabilities_of(
+    temporal: TemporalModel, stores: Sequence[NDArray[Any]], clips: ValidationClips, frame_step: int
+) -> Probabilities:
+    """The model's word on the clips of every recording."""
+    found = []
+    with torch.inference_mode():
+        for number, store_FD in enumerate(stores):
+            frame_EN, mask_EN = clips.windows(number)
+            parts = []
+            for start in range(0, len(frame_EN), _CLIPS_AT_ONCE):
+                frame_BN, mask_BN = (part[start : start + _CLIPS_AT_ONCE] for part in (frame_EN, mask_EN))
+                nought_B = np.zeros(len(frame_BN), dtype=np.int64)
+                clip_BND = read_clips([store_FD], nought_B, frame_BN, mask_BN, frame_step)
+                logits_BC = temporal(torch.from_numpy(clip_BND), torch.from_numpy(mask_BN))
+                parts.append(torch.sigmoid(logits_BC).numpy())
+            found.append(np.concatenate(parts))
+    return found
+
+
+def clip_figures(probabilities: Probabilities, clips: ValidationClips) -> dict[str, Any]:
+    """F1 over all clips and components, per component, of installations and of removals; average precision."""
+    probability_XC, label_XC = np.concatenate(probabilities), clips.labels()
+    ends = zip(clips.recordings, clips.ends, strict=True)
+    after_XC = np.concatenate([recording.states_FC[end_E] == 1 for recording, end_E in ends]).astype(np.uint8)
+    before_XC = (after_XC ^ label_XC) > 0
+    found = score_clips(probability_XC, label_XC, after_XC)
+
+    def f1_among(chosen_XC: NDArray[np.bool_]) -> float | None:
+        """What is not chosen is neither true nor said; None where there is nothing to find."""
+        chosen = score_clips(probability_XC * chosen_XC, label_XC * chosen_XC, after_XC)
+        return chosen.f1 if chosen.n_changes else None
+
+    return {
+        "clip F1": found.f1,
+        "installations": f1_among(~before_XC),
+        "removals": f1_among(before_XC),
+        "average precision": found.average_precision,
+        "per component": list(found.f1_per_component),
+        "clips": found.n_clips,
+        "changes": found.n_changes,
+        "removals in the labels": int((label_XC * before_XC).sum()),
+    }
+
+
+def event_figures(probabilities: Probabilities, clips: ValidationClips, threshold: float) -> dict[str, float | None]:
+    """Pooled F1, mean POS of the recordings, mean delay of what was found."""
+    settings = FusionSettings(
+        method="temporal",
+        threshold=threshold,
+        window_frames=clips.window_frames,
+        hold_frames=clips.stride_frames,
+        unexpected="report",
+    )
+    counts, order, delays = np.zeros(3, dtype=np.int64), [], []
+    for probability_EC, end_E, recording in zip(probabilities, clips.ends, clips.recordings, strict=True):
+        variant = variant_name_of(recording, clips.procedure)
+        events = decode_changes(probability_EC, end_E, recording.n_frames, clips.procedure, variant, settings)
+        found = score(recording.steps or (), events, fps=recording.fps)
+        counts += (found.true_positives, found.false_positives, found.false_negatives)
+        order.append(found.pos)
+        delays += [match.delay_frames / recording.fps for match in found.matches]
+    f1 = f1_score(*counts.tolist())
+    return {"event F1": f1, "POS": float(np.mean(order)), "tau (s)": float(np.mean(delays)) if delays else None}
+
+
+def evaluate(run: Candidate, best: Path, test: Sequence[Recording]) -> dict[str, Any]:
+    """Figures on both splits; the threshold is chosen on the validation recordings."""
+    checkpoint = load_checkpoint(best)
+    stream = checkpoint.stream().eval()
+    figures: dict[str, Any] = {"epoch": checkpoint.metrics["epoch"] + 1}
+    threshold: float | None = None
+    for split, recordings in (("val", run.data.val), ("test", test)):
+        clips = ValidationClips(recordings, run.data.procedure, run.config)
+        stores = embed(run, stream.encoder, recordings)
+        probabilities = probabilities_of(stream.temporal, stores, clips, run.config.clips.frame_step)
+        if threshold is None:
+            scores = {candidate: event_figures(probabilities, clips, candidate) for candidate in THRESHOLDS}
+            threshold = max(THRESHOLDS, key=lambda candidate: scores[candidate]["event F1"] or 0.0)
+        figures[split] = clip_figures(probabilities, clips) | event_figures(probabilities, clips, threshold)
+    return figures | {"threshold": threshold}
+
+
+# ---------------------------------------------------------------------- what the distributions do
+def drawn_clips(run: Candidate) -> dict[str, float]:
+    """What the first epoch draws, and how far the distribution is from the uniform one."""
+    clips, stage = run.config.clips, run.config.train_temporal
+    recordings = clip_recordings(run, stage)
+    recording_B, end_B = clip_sampler(run, stage, recordings).epoch(0)
+    offsets_N = window_offsets(clips.window_frames, clips.n_window)
+    changed = 0
+    for number, recording in enumerate(recordings):
+        windows = clip_windows(end_B[recording_B == number], offsets_N)
+        changed += int(clip_labels(recording.states_FC, *windows).any(axis=1).sum())
+    distances, lengths = [], [recording.n_frames for recording in recordings]
+    for recording in recordings:
+        if recording.states is not None:
+            p_F = end_frame_probabilities(
+                clips.distribution,
+                change_frames(recording.states),
+                recording.n_frames,
+                delta_frames=clips.delta_frames,
+                sigma_frames=clips.sigma_frames,
+            )
+            distances.append(float(np.abs(p_F - 1 / len(p_F)).sum() / 2))
+    return {
+        "clips with a change": changed / len(end_B),
+        "distance from uniform": float(np.average(distances, weights=lengths)),
+    }
+
+
+def seconds_between_changes(data: TrainingData) -> float:
+    """Median time from one change of what is correctly in place to the next."""
+    gaps = [np.diff(change_frames(r.states)) / r.fps for r in data.train if r.states is not None]
+    return float(np.median(np.concatenate(gaps)))
+
+
+# ---------------------------------------------------------------------- output
+def spread(values: Sequence[float | None], digits: int = 3) -> str:
+    """Mean and, of several seeds, the standard deviation."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    mean = f"{np.mean(known):.{digits}f}"
+    return f"{mean} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else mean
+
+
+def print_table(title: str, columns: Sequence[str], rows: dict[str, Callable[[str], str]]) -> None:
+    print(f"\n| {title} |", " | ".join(columns), "|")
+    print("|---" + "|--:" * len(columns) + "|")
+    for name, value in rows.items():
+        print(f"| {name} |", " | ".join(value(column) for column in columns), "|")
+
+
+def print_tables(results: dict[str, dict[str, Any]], distributions: Sequence[str], components: Sequence[str]) -> None:
+    def of(distribution: str) -> list[dict[str, Any]]:
+        return [result for result in results.values() if result["distribution"] == distribution]
+
+    drawn = ("clips with a change", "distance from uniform")
+    rows = {d: (lambda c, d=d: spread([r["drawn"][c] for r in of(d)], 2)) for d in distributions}
+    print_table("training clips", drawn, rows)
+    for split in ("val", "test"):
+        rows = {d: (lambda c, d=d, s=split: spread([r[s][c] for r in of(d)])) for d in distributions}
+        print_table(split, [*CLIP_COLUMNS, *EVENT_COLUMNS], rows)
+    rows = {
+        d: (lambda c, d=d: spread([r["test"]["per component"][components.index(c)] for r in of(d)], 2))
+        for d in distributions
+    }
+    print_table("clip F1 per component, test", components, rows)
+
+
+def measure(options: argparse.Namespace) -> None:
+    results: dict[str, dict[str, Any]] = {}
+    path = options.out / "results.json"
+    test: list[Recording] = []
+    config: Config | None = None
+    for run in candidates(options):
+        if config is None:
+            config = run.config
+            folders = find_recordings(options.data, "test")
+            test = [open_recording(folder, run.data.procedure) for folder in folders]
+            stage = config.train_temporal
+            batches = clip_sampler(run, stage, clip_recordings(run, stage)).batches_per_epoch
+            print(
+                f"{stage.epochs * batches} steps of {stage.batch_size} clips each; {len(run.data.train)} recordings to "
+                f"train on, {len(run.data.val)} for validation, {len(test)} for test; seeds "
+                f"{', '.join(map(str, options.seeds))}; median {seconds_between_changes(run.data):.1f} s between "
+                f"changes, delta {config.clips.delta_frames / run.data.train[0].fps:.1f} s, sigma "
+                f"{config.clips.sigma_frames / run.data.train[0].fps:.1f} s"
+            )
+        begin = time.perf_counter()
+        best = train(run, options.encoder)
+        minutes = (time.perf_counter() - begin) / 60
+        about = {"distribution": run.config.clips.distribution, "seed": run.config.seed, "minutes": minutes}
+        results[run.name] = about | {"drawn": drawn_clips(run)} | evaluate(run, best, test)
+        content = {"config": dump_config(run.config), "results": results}
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        said = ", ".join(f"{s} {results[run.name][s]['event F1']:.3f}" for s in ("val", "test"))
+        print(f"{run.name}: event F1: {said}", file=sys.stderr, flush=True)
+    print_tables(results, options.distributions, [c.name for c in run.data.procedure.components])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("encoder", type=Path, help="folder of the encoder's checkpoint")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, help="folder of decoded frames, shared with training; default: OUT")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--distributions", nargs="+", choices=DISTRIBUTIONS, default=list(DISTRIBUTIONS))
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        measure(options)
+    except StormPSRError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped: the same command goes on where it was")
+
+
+if __name__ == "__main__":
+    main()

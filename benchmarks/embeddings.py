@@ -1,0 +1,270 @@
+"""What embeddings know about the assembly: the nearest known frame's state, by how much of the object can be seen.
+
+Known are key frames of the training recordings; asked is about every so many frames of another split. Rows: encoders
+without training (random numbers, ImageNet weights), and any number of trained ones. An untrained encoder is judged
+twice: by the features of its backbone, and after the layers that stand on top of them, which are random.
+
+    python benchmarks/embeddings.py data/vehicle KFS=runs/vehicle/encoder/best --out runs/embeddings.json
+
+A state that no known frame shows can never be found: the row `best possible` says how often that is so. A component is
+absent, correct or wrong; where a trained encoder looks at a crop of the picture, the untrained ones are given its
+crops, too. Prints Markdown; --out writes all figures as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stormpsr.checkpoint import load_checkpoint
+from stormpsr.config import Config, EncoderConfig, load_config
+from stormpsr.datasets import find_recordings
+from stormpsr.errors import InputError, StormPSRError
+from stormpsr.evaluation.neighbours import NeighbourScores, nearest_states, score_neighbours
+from stormpsr.frame_cache import FrameCache
+from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.stream import build_encoder
+from stormpsr.procedure import Procedure
+from stormpsr.recording import Recording, open_recording
+from stormpsr.sampling import KeyFrames
+from stormpsr.synthetic.visibility import VISIBILITY_FILE, read_visibility
+from stormpsr.training.data import TrainingData, key_frames_of, load_training_data
+
+EDGES = (0.0, 0.5, 0.9)
+_PICTURES_AT_ONCE = 64
+Embed = Callable[[Tensor], Tensor]  # pictures (B, S, S, 3) -> embeddings (B, D)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row of the table: a way to embed pictures of a certain size."""
+
+    name: str
+    image_size: int
+    embed: Embed
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Some frames of recordings, with what is true of them."""
+
+    recordings: tuple[Recording, ...]
+    chosen: tuple[NDArray[np.int64], ...]  # per recording, in order
+    states_FC: NDArray[np.int8]
+    visible_F: NDArray[np.float64]
+
+
+# ---------------------------------------------------------------------- frames
+def known_frames(data: TrainingData, config: Config, every: int) -> Frames:
+    """Key frames of the training recordings, evenly thinned."""
+    keys: KeyFrames = key_frames_of(data.train, config)
+    chosen = tuple(np.sort(keys.frame_M[keys.recording_M == r])[::every] for r in range(len(data.train)))
+    states = [recording.states_FC[frames] for recording, frames in zip(data.train, chosen, strict=True)]
+    return Frames(data.train, chosen, np.concatenate(states), np.ones(sum(map(len, chosen))))
+
+
+def asked_frames(root: Path, split: str, procedure: Procedure, every: int) -> Frames:
+    """Every so many frames of a split, with the share of the object that can be seen in each."""
+    recordings = tuple(open_recording(folder, procedure) for folder in find_recordings(root, split))
+    if not recordings:
+        raise InputError(f"there is no split {split!r}", path=root)
+    chosen = tuple(np.arange(0, recording.n_frames, every) for recording in recordings)
+    visible = []
+    for recording, frames in zip(recordings, chosen, strict=True):
+        seen = read_visibility(recording.path / VISIBILITY_FILE, procedure.n_components)
+        visible.append(seen.mean_visible_F()[frames])
+    states = [recording.states_FC[frames] for recording, frames in zip(recordings, chosen, strict=True)]
+    return Frames(recordings, chosen, np.concatenate(states), np.concatenate(visible))
+
+
+def embeddings_of(frames: Frames, way: Way, cache_folder: Path) -> NDArray[np.float32]:
+    """The embeddings of frames, one after the other; only these are encoded."""
+    cache = FrameCache(cache_folder / f"frames-{way.image_size}", way.image_size)
+    found = []
+    with torch.inference_mode():
+        for recording, chosen in zip(frames.recordings, frames.chosen, strict=True):
+            cache.fill(recording)
+            image_FSS3 = cache.read(recording)
+            for start in range(0, len(chosen), _PICTURES_AT_ONCE):
+                picked = chosen[start : start + _PICTURES_AT_ONCE]
+                found.append(way.embed(torch.from_numpy(image_FSS3[picked])).float().numpy())
+    return np.concatenate(found)
+
+
+# ---------------------------------------------------------------------- encoders
+def untrained(
+    name: str, settings: EncoderConfig, weights: str, locating: SpatialEncoder | None, seed: int
+) -> list[Way]:
+    """An encoder as it is before training, read in two places; it looks where a trained one looks, if there is one."""
+    torch.manual_seed(seed)
+    bare = settings.model_copy(
+        update={"weights": weights, "n_queries": 0, "frozen_stride": 0, "crop_size": 0}
+        | ({"image_size": locating.crop_size} if locating is not None else {})
+    )
+    encoder = build_encoder(bare).eval()
+    image_size = settings.image_size if locating is None else locating.image_size
+
+    def look(image_BSS3: Tensor) -> Tensor:
+        return image_BSS3 if locating is None else locating.look_at(image_BSS3)
+
+    def features(image_BSS3: Tensor) -> Tensor:
+        pixels = encoder.normalise(look(image_BSS3))
+        backbone = encoder.backbone
+        pooled: Tensor = backbone.forward_head(backbone.forward_features(pixels), pre_logits=True)
+        return pooled
+
+    about = f"{name} ({settings.backbone}{'' if locating is None else ', on crops'})"
+    return [
+        Way(f"{about}, features of the backbone", image_size, features),
+        Way(f"{about}, after random layers", image_size, lambda image_BSS3: encoder.embed(look(image_BSS3))),
+    ]
+
+
+def ways_to_embed(options: argparse.Namespace, config: Config) -> Iterator[Way]:
+    """All rows: without training, on whole pictures and on crops, then the trained ones."""
+    trained = {name: load_checkpoint(folder).encoder() for name, folder in options.encoders}
+    locating = next((encoder for encoder in trained.values() if getattr(encoder, "locator", None) is not None), None)
+    imagenet = config.encoder.model_copy(update={"backbone": options.imagenet_backbone})
+    for look in [None] if locating is None else [None, locating]:
+        yield from untrained("random", config.encoder, "none", look, options.seed)
+        yield from untrained("ImageNet", imagenet, options.imagenet_weights, look, options.seed)
+    for name, encoder in trained.items():
+        yield Way(name, encoder.image_size, encoder.eval().embed)
+
+
+# ---------------------------------------------------------------------- scores
+def scores_of(guess_FC: NDArray[Any], asked: Frames) -> list[NeighbourScores]:
+    """All frames together, then by the share of the object that can be seen."""
+    together = score_neighbours(guess_FC, asked.states_FC, asked.visible_F, edges=(EDGES[0],))
+    return [*together, *score_neighbours(guess_FC, asked.states_FC, asked.visible_F, edges=EDGES)]
+
+
+def commonest(known: Frames) -> NDArray[np.int8]:
+    """The value that each component has most often, for whoever does not look."""
+    values = np.array([-1, 0, 1], dtype=np.int8)
+    counts_3C = np.stack([(known.states_FC == value).sum(axis=0) for value in values])
+    return np.asarray(values[counts_3C.argmax(axis=0)])
+
+
+def best_possible(known: Frames, asked: Frames) -> NDArray[np.int8]:
+    """The true state where a known frame shows it, else the known one with the most components right."""
+    known_NC = np.unique(known.states_FC, axis=0)
+    right_FN = np.stack([(asked.states_FC == state).sum(axis=1) for state in known_NC], axis=1)
+    return np.asarray(known_NC[right_FN.argmax(axis=1)])
+
+
+# ---------------------------------------------------------------------- output
+def cell(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def range_name(group: NeighbourScores) -> str:
+    if group.most_visible == float("inf"):
+        return "all" if group.least_visible == 0 else f"from {group.least_visible:g}"
+    return (
+        f"below {group.most_visible:g}"
+        if group.least_visible == 0
+        else f"{group.least_visible:g} to {group.most_visible:g}"
+    )
+
+
+def print_tables(rows: Sequence[tuple[str, list[NeighbourScores]]], procedure: Procedure) -> None:
+    groups = rows[0][1]
+    titles = [f"{what}, {range_name(group)}" for what in ("state", "component") for group in groups]
+    print("| visible share of the object |", " | ".join(titles), "|")
+    print("|---" + "|--:" * len(titles) + "|")
+    print("| frames |", " | ".join(str(group.n_frames) for _ in range(2) for group in groups), "|")
+    for name, found in rows:
+        figures = [*(group.state_accuracy for group in found), *(group.component_accuracy for group in found)]
+        print(f"| {name} |", " | ".join(cell(figure) for figure in figures), "|")
+    names = [component.name for component in procedure.components]
+    print("\n| each component, all frames |", " | ".join(names), "|")
+    print("|---" + "|--:" * len(names) + "|")
+    for name, found in rows:
+        print(f"| {name} |", " | ".join(cell(share) for share in found[0].accuracy_per_component or ()), "|")
+
+
+def as_json(found: list[NeighbourScores]) -> list[dict[str, Any]]:
+    """Infinity is no JSON."""
+    return [asdict(group) | {"most_visible": min(group.most_visible, 1e9)} for group in found]
+
+
+def name_and_folder(text: str) -> tuple[str, Path]:
+    name, equals, folder = text.partition("=")
+    if not equals or not name or not folder:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER")
+    return name, Path(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("encoders", nargs="*", type=name_and_folder, metavar="NAME=FOLDER")
+    parser.add_argument("--split", default="test", choices=["train", "val", "test"])
+    parser.add_argument("--every", type=int, default=5, help="ask about every so many frames")
+    parser.add_argument("--known-every", type=int, default=4, help="keep every so many key frames")
+    parser.add_argument("--preset", default="synthetic", help="key frames and the untrained backbone")
+    parser.add_argument("--imagenet-backbone", default="tf_efficientnet_lite0")
+    parser.add_argument("--imagenet-weights", default="package", help="package, hub or a file")
+    parser.add_argument(
+        "--cache", type=Path, required=True, help="folder for decoded frames, to be shared with training"
+    )
+    parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    try:
+        measure(options)
+    except StormPSRError as error:
+        sys.exit(f"error: {error}")
+
+
+def measure(options: argparse.Namespace) -> None:
+    config = load_config(options.preset, options.overrides)
+    data = load_training_data(options.data, config)
+    known = known_frames(data, config, options.known_every)
+    asked = asked_frames(options.data, options.split, data.procedure, options.every)
+    begin = time.perf_counter()
+    nothing_seen = np.broadcast_to(commonest(known), asked.states_FC.shape)
+    rows = [("the commonest value of each component", scores_of(nothing_seen, asked))]
+    for way in ways_to_embed(options, config):
+        print(f"{way.name} ...", file=sys.stderr, flush=True)
+        known_KD, asked_FD = (embeddings_of(frames, way, options.cache) for frames in (known, asked))
+        rows.append((way.name, scores_of(nearest_states(asked_FD, known_KD, known.states_FC), asked)))
+    rows.append(("best possible", scores_of(best_possible(known, asked), asked)))
+    minutes = (time.perf_counter() - begin) / 60
+    n = len(np.unique(known.states_FC, axis=0))
+    print(
+        f"{len(known.states_FC)} known frames of {len(known.recordings)} recordings ({n} states); "
+        f"{len(asked.states_FC)} frames of {len(asked.recordings)} recordings of split {options.split}; "
+        f"in per cent; {minutes:.1f} minutes\n"
+    )
+    print_tables(rows, data.procedure)
+    if options.out is not None:
+        content = {
+            "split": options.split,
+            "every": options.every,
+            "known_frames": len(known.states_FC),
+            "known_states": n,
+            "components": [component.name for component in data.procedure.components],
+            "rows": [{"name": name, "groups": as_json(found)} for name, found in rows],
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
