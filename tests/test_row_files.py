@@ -127,6 +127,34 @@ def test_a_disk_that_fills_up_on_the_way_is_reported_and_the_rows_so_far_are_kep
     assert rows.rows_done() == 2
 
 
+def test_a_disk_that_is_full_is_complained_of_once(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no disk that is always full")
+    rows = row_file(tmp_path)
+    rows.path.parent.mkdir()
+    with rows.writer():
+        pass
+    rows.data_path.unlink()
+    rows.data_path.symlink_to("/dev/full")
+    with pytest.raises(InputError, match="the disk is full"), rows.writer() as writer:
+        writer.append(ROWS)
+
+
+def test_two_runs_that_write_the_same_array_at_the_same_time_do_no_harm(tmp_path: Path) -> None:
+    """The second begins while the first is in the middle, and each goes on at its own pace."""
+    with row_file(tmp_path).writer() as first:
+        first.append(ROWS[:4])
+        with row_file(tmp_path).writer() as second:
+            assert second.done == 4
+            first.append(ROWS[4:9])
+            second.append(ROWS[4:6])
+            assert row_file(tmp_path).rows_done() == 9
+            first.append(ROWS[9:])
+            assert_array_equal(row_file(tmp_path).read(), ROWS)
+            second.append(ROWS[6:])
+    assert_array_equal(row_file(tmp_path).read(), ROWS)
+
+
 def test_rows_of_another_shape_and_too_many_rows_are_refused(tmp_path: Path) -> None:
     with row_file(tmp_path).writer() as writer:
         with pytest.raises(ValueError, match="do not fit"):

@@ -4,6 +4,9 @@ An array is a file of bare numbers (`NAME.rows`) and a header in JSON (`NAME.jso
 they were made from. The file's length says how much is done: whoever is interrupted goes on after the last whole row.
 Rows are written with ordinary writes and read through a memory map. (Writing through a map would be killed by the
 system, without a message, where the disk is full.)
+
+Every row has its place in the file, and is written there and nowhere else: two runs that share a folder and make the
+same array at the same time do some work twice, and no harm.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +104,9 @@ class RowFile:
         if not self.header_path.is_file():
             self.data_path.unlink(missing_ok=True)
             _write_whole(self.header_path, json.dumps(self._header(), indent=1) + "\n")
-        with self.data_path.open("ab") as file:
-            file.truncate(done * self.row_bytes)  # half a row, where the last run was killed
+        self.data_path.touch()
+        with self.data_path.open("r+b", buffering=0) as file:  # a buffer would complain of a full disk once more
+            file.seek(done * self.row_bytes)  # over half a row, where the last run was killed
             yield RowWriter(self, file, done)
 
     def delete(self) -> None:
@@ -126,9 +131,9 @@ class RowFile:
 
 
 class RowWriter:
-    """Appends rows to a file."""
+    """Writes the rows that follow, each in its place."""
 
-    def __init__(self, rows: RowFile, file: BinaryIO, done: int) -> None:
+    def __init__(self, rows: RowFile, file: FileIO, done: int) -> None:
         self.rows = rows
         self.done = done  # rows on disk: the next one to be written
         self._file = file
@@ -138,8 +143,9 @@ class RowWriter:
         if rows_R.shape[1:] != self.rows.row_shape or self.done + len(rows_R) > self.rows.n_rows:
             raise ValueError(f"rows of shape {rows_R.shape} after {self.done} do not fit {self.rows}")
         try:
-            self._file.write(np.ascontiguousarray(rows_R, dtype=self.rows.dtype).data)
-            self._file.flush()
+            left = np.ascontiguousarray(rows_R, dtype=self.rows.dtype).data.cast("B")
+            while left:
+                left = left[self._file.write(left) :]
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise _disk_full(self.rows.data_path, "nothing more can be written") from error
