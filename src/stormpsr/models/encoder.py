@@ -92,7 +92,11 @@ class SpatialEncoder(nn.Module):
 
     def embed(self, image_BHW3: Tensor) -> Tensor:
         """What the temporal stage takes: h through the first layer of g; (B, D)."""
-        return self.first_projection(self.represent(image_BHW3))
+        return self.embed_seen(self.look_at(image_BHW3))
+
+    def embed_seen(self, seen_BHW3: Tensor) -> Tensor:
+        """The same of what `look_at` gave, perhaps changed in between."""
+        return self.first_projection(self.backbone(self.normalise(seen_BHW3)))
 
     def forward(self, image_BHW3: Tensor) -> Tensor:
         """z: what the contrastive loss compares, of unit length; (B, D)."""

@@ -135,11 +135,12 @@ class EncoderTask(Task):
     def training_step(self, batch: tuple[Tensor, Tensor, int], index: int) -> Tensor:
         image_BSS3, label_B, number = batch
         stage = self.config.train_encoder
+        image_BSS3 = self.encoder.look_at(image_BSS3)  # varied after cropping: that is less to compute
         if stage.augmentation != "none":
             calm = self.trainer.current_epoch >= (1 - stage.calm_share) * stage.epochs
             strength = STRENGTHS["light" if calm else stage.augmentation]
             image_BSS3 = augment(image_BSS3, strength, self._generator(number))
-        embedding_BD = self.encoder.embed(image_BSS3)
+        embedding_BD = self.encoder.embed_seen(image_BSS3)
         loss = self._loss(self.encoder.project(embedding_BD), label_B)
         if self.read_out is not None:
             class_BC = self._class_LC.to(label_B.device)[label_B]
