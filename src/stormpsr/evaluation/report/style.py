@@ -122,8 +122,8 @@ thead th{color:var(--quiet);font-weight:500;font-size:13px;border-bottom:1px sol
 .numbers thead th{text-align:right;vertical-align:bottom}
 .numbers thead th:first-child{text-align:left}
 .numbers thead th.group{text-align:center;border-bottom:0;padding-bottom:0}
-.numbers tbody th{font-weight:500}
-.numbers.named tbody th{white-space:normal;min-width:9.5em}
+.numbers tbody th{font-weight:500;max-width:15em;white-space:normal;overflow-wrap:anywhere}
+.numbers.named tbody th{min-width:9.5em}
 .numbers th:first-child[scope=row],.numbers tr:first-child>th[rowspan]:first-child{position:sticky;left:0;
 background:var(--paper)}
 .numbers .first{padding-left:12px}
@@ -173,7 +173,7 @@ border-top:1px solid var(--rule);break-inside:avoid}
 
 .recording{border-top:1px solid var(--rule);margin-top:26px;padding-top:2px;scroll-margin-top:8px}
 .recording h3{margin-top:16px}
-.recording .note{margin-bottom:10px}
+.recording .note{margin-bottom:10px;max-width:none}
 .recording .scroll{padding-bottom:2px}
 .timeline{width:calc(100% - 34px);margin:0 26px 0 8px}
 .timeline .lane{font-size:12.5px;fill:var(--quiet)}
@@ -230,6 +230,7 @@ h2{margin-top:44px}
 .main .direction{font-size:10.5px;line-height:1.25}
 .main th:first-child{width:29%}
 .numbers th,.numbers td{padding-right:10px}
+.numbers tbody th{max-width:10em}
 .interval{display:block;margin:0;font-size:11.5px}
 .value{font-size:15px}
 .strip-row{grid-template-columns:1fr 102px;gap:3px 12px}
@@ -254,6 +255,7 @@ a{color:inherit;text-decoration:none}
 .case,.main tbody,.curve-figure,.timeline,tr{break-inside:avoid}
 .recording h3,.recording .note{break-after:avoid}
 .scroll{overflow:visible}
+.timeline{min-width:0!important}
 .numbers{font-size:8.5pt}
 .numbers th,.numbers td{padding:2px 8px 2px 0}
 details:not([open])::details-content{content-visibility:visible;display:block;height:auto}
