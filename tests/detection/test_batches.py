@@ -68,10 +68,25 @@ def test_full_balance_makes_rare_classes_as_frequent_as_common_ones(
     frames = read_frames(tmp_path / "data", "train", lamp)
     shares = {}
     for balance in (0.0, 1.0):
-        drawn = batches(frames, batch_size=400, negative_ratio=0, class_balance=balance)[0].state_class_B
+        drawn = batches(frames, batch_size=400, negative_ratio=0, class_balance=balance, scene_balance=0)[
+            0
+        ].state_class_B
         shares[balance] = float(np.mean(drawn == 3))
     assert shares[0.0] == pytest.approx(0.1, abs=0.05)
     assert shares[1.0] == pytest.approx(0.5, abs=0.08)
+
+
+def test_full_balance_of_scenes_makes_short_scenes_as_frequent_as_long_ones(
+    write_lamp: Callable[..., Path], lamp: Procedure, tmp_path: Path
+) -> None:
+    write_lamp(name="01_build", states=[(1, 0, 0)] * 9)
+    write_lamp(name="02_build", states=[(1, 0, 0)])
+    frames = read_frames(tmp_path / "data", "train", lamp)
+    for balance, share in ((0.0, 0.1), (1.0, 0.5)):
+        made = batches(frames, scene_balance=balance)
+        chances = made._chance_of(frames.readable)
+        short = [frame.recording == "02_build" for frame in frames.readable]
+        assert float(chances[short].sum()) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.6])

@@ -183,3 +183,46 @@ def test_single_pictures_know_their_state_even_if_a_part_is_wrong(
     (tmp_path / "annotations.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="has 3 components, this one has 2"):
         read_pictures(tmp_path, lamp)
+
+
+def pictures_file(folder: Path, image: Path, **changes: object) -> Path:
+    """A folder with one picture of the lamp's class 3, some of it changed."""
+    annotation = {"image_id": 7, "category_id": 3, "bbox": [0, 0, 32, 16], **changes}
+    content = {
+        "images": [{"id": 7, "file_name": str(image), "width": 64, "height": 64}],
+        "annotations": [annotation, {**annotation, "category_id": 3, "bbox": [1, 1, 9, 9]}],
+        "categories": [{"id": 3, "name": "state 3"}, {"id": 9, "name": "unlisted"}, {"id": 8, "name": "sofa"}],
+    }
+    path = folder / "annotations.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"bbox": [70, 0, 10, 10]}, "a box outside the image or without size"),
+        ({"bbox": [10, 10, 0, 10]}, "a box outside the image or without size"),
+        ({"bbox": "wide"}, "not a box in an image"),
+        ({"category_id": 8}, "category 'sofa' is not a state"),
+        ({"category_id": 77}, "category 77 is not listed"),
+        ({"image_id": 1}, "image 1 is not listed"),
+    ],
+)
+def test_a_picture_that_cannot_be_meant_is_refused_with_the_name_of_the_file(
+    lamp_data: Path, lamp: Procedure, tmp_path: Path, changes: dict[str, object], complaint: str
+) -> None:
+    image = lamp_data / "recordings/train/01_build_train/rgb/000004.png"
+    path = pictures_file(tmp_path, image, **changes)
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_pictures(tmp_path, lamp)
+    assert str(path) in str(caught.value)
+    image.unlink()
+    pictures_file(tmp_path, image)
+    with pytest.raises(InputError, match="there is no image"):
+        read_pictures(tmp_path, lamp)
+
+
+def test_pictures_of_states_without_a_class_are_left_out(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
+    pictures_file(tmp_path, lamp_data / "recordings/train/01_build_train/rgb/000004.png", category_id=9)
+    assert [picture.box.state_class for picture in read_pictures(tmp_path, lamp) if picture.box] == [3]

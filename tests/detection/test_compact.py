@@ -22,9 +22,9 @@ from stormpsr.detection.batches import UNKNOWN, Batch
 from stormpsr.detection.calibration import Calibration
 from stormpsr.detection.compact import CompactDetector, WrongParts
 from stormpsr.detection.registry import load_detector, make_detector
-from stormpsr.models.detector_compact import CompactConfig, CompactOutput
+from stormpsr.models.detector_compact import CompactConfig, CompactOutput, Targets, _around
 
-TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "grid": 4, "heads": 2}
+TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32, "heads": 2}
 GREY = np.full((48, 80, 3), 120, dtype=np.uint8)
 
 
@@ -246,3 +246,45 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_network_without_fine_features_is_refused(lamp: Procedure) -> None:
     with pytest.raises(InputError, match="no features at strides 4, 8 and 16"):
         make_detector("compact", lamp, {**TINY, "backbone": "test_vit"})
+
+
+# ---------------------------------------------------------------------- the two looks
+def test_the_second_look_is_at_a_square_around_the_box(
+    detector: Callable[..., CompactDetector], lamp: Procedure
+) -> None:
+    net = detector(lamp).net
+    pixels = torch.zeros(1, 3, 64, 64)
+    pixels[:, :, 22:38, 12:44] = 1  # a box of 32 by 16 pixels around (28, 30)
+    crop = net._cut_out(pixels, torch.tensor([[12.0, 22.0, 44.0, 38.0]]), None)
+    assert crop.shape == (1, 3, 32, 32)
+    rows, columns = (crop[0, 0] > 0.5).nonzero(as_tuple=True)
+    # the square is a quarter wider than the box, so the box fills 4/5 of its width and 2/5 of its height
+    assert (int(columns.min()), int(columns.max())) == (3, 28)
+    assert int(rows.max() - rows.min()) + 1 == pytest.approx(13, abs=1)
+    assert int(rows.min() + rows.max()) == 31  # in the middle
+
+
+def test_in_training_the_second_look_is_turned_and_moved_and_corrected(
+    detector: Callable[..., CompactDetector], lamp: Procedure
+) -> None:
+    net = detector(lamp).net
+    pixels = torch.rand(2, 3, 64, 64)
+    true = torch.tensor([[12.0, 22.0, 44.0, 38.0]]).repeat(2, 1)
+    unknown = torch.full((2, 3), UNKNOWN)
+    truth = Targets(torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.bool), true, torch.zeros(2), unknown)
+    crops = []
+    for proposed in (true, true + 30):  # the second misses, and is replaced by the true one
+        torch.manual_seed(1)
+        crops.append(net._cut_out(pixels, proposed, truth))
+    assert torch.equal(crops[0], crops[1])
+    assert not torch.allclose(crops[0], net._cut_out(pixels, true, None), atol=0.05)
+
+
+def test_boxes_are_learned_in_the_cells_around_the_middle_as_well() -> None:
+    assert _around(torch.tensor([21])).tolist() == [[0, 1, 2, 20, 21, 22, 40, 41, 42]]
+    assert set(_around(torch.tensor([0]))[0].tolist()) == {0, 1, 20, 21}
+
+
+def test_a_crop_size_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match="crop_size is 100"):
+        CompactConfig(crop_size=100)

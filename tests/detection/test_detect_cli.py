@@ -18,7 +18,7 @@ from stormpsr.cli import main
 from stormpsr.procedure import Procedure
 
 Run = Callable[..., tuple[int, str, str]]
-NETWORK = ["image_size=64", "backbone=test_efficientnet", "weights=none", "width=16", "grid=4", "heads=2"]
+NETWORK = ["image_size=64", "backbone=test_efficientnet", "weights=none", "width=16", "crop_size=32", "heads=2"]
 
 
 @pytest.fixture
@@ -123,6 +123,29 @@ def test_a_detector_for_another_procedure_does_not_run(run: Run, lamp_data: Path
     )
     assert code == 2
     assert "trained for procedure 'lamp'" in err
+
+
+def test_a_detector_meets_data_of_another_procedure(
+    run: Run, lamp_data: Path, tmp_path: Path, meccano: Procedure
+) -> None:
+    train(run, lamp_data, tmp_path / "detector")
+    meccano.save(lamp_data / "procedure.yaml")
+    for command in (["eval"], ["run", "--out", tmp_path / "out"]):
+        code, _, err = run("detect", command[0], tmp_path / "detector", lamp_data, *command[1:])
+        assert code == 2
+        assert f"{tmp_path / 'detector'}: the detector was trained for procedure 'lamp'" in err
+
+
+def test_bad_data_stop_training_with_one_line_that_names_the_file(run: Run, lamp_data: Path, tmp_path: Path) -> None:
+    image = lamp_data / "recordings/train/01_build_train/rgb/000001.png"
+    image.write_bytes(b"")
+    code, _, err = train(run, lamp_data, tmp_path / "detector")
+    assert code == 2
+    assert err.splitlines()[-1].startswith(f"error: {image}: this is not an image")
+    (lamp_data / "recordings" / "val" / "01_build_val").rename(tmp_path / "elsewhere")
+    code, _, err = train(run, lamp_data, tmp_path / "detector")
+    assert code == 2
+    assert f"{lamp_data}: no recordings in split 'val'" in err
 
 
 def test_boxes_go_out_and_come_back(run: Run, lamp_data: Path, tmp_path: Path, lamp: Procedure) -> None:

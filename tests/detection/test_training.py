@@ -25,7 +25,7 @@ from stormpsr.detection.torch_detector import TorchDetector
 from stormpsr.detection.training import PAUSE_FOLDER
 from stormpsr.detection.training_settings import TrainingProgress, TrainingSettings
 
-TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "grid": 4, "heads": 2}
+TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32, "heads": 2}
 SHORT = TrainingSettings(
     steps=6, warmup_steps=1, validate_every=0, average=0.5, batch=BatchSettings(batch_size=4), calibration_frames=8
 )

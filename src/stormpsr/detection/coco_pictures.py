@@ -19,7 +19,6 @@ from stormpsr.synthetic.states import UNLISTED
 __all__ = ["ANNOTATIONS_FILE", "class_of_category", "only_listed", "read_coco", "read_pictures"]
 
 ANNOTATIONS_FILE = "annotations.json"
-UNLISTED = "unlisted"  # category of pictures whose state the procedure has no class for: a detector cannot name it
 
 
 def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
@@ -29,8 +28,6 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
     """
     path = folder / ANNOTATIONS_FILE
     content = only_listed(read_coco(path))
-    without_class = {category["id"] for category in content["categories"] if category["name"] == UNLISTED}
-    content["categories"] = [category for category in content["categories"] if category["name"] != UNLISTED]
     categories = class_of_category(content, procedure, path)
     images = {image["id"]: image for image in content["images"]}
     pictures: list[AnnotatedFrame] = []
@@ -39,8 +36,6 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
         image = images.get(annotation["image_id"])
         if image is None:
             raise InputError(f"{where}: image {annotation['image_id']} is not listed", path=path)
-        if annotation["category_id"] in without_class:
-            continue
         if annotation["category_id"] not in categories:
             raise InputError(f"{where}: category {annotation['category_id']} is not listed", path=path)
         state_class = categories[annotation["category_id"]]

@@ -5,8 +5,8 @@ sides of its box are from there. The second look is at a square cut out around t
 a small backbone gives features, and learned queries, one for each component and two for the whole, ask them: is every
 part absent, correct or wrong; which state is it; can the state be read at all.
 
-The second look spends all its pixels on the assembly, which fills a third of an image and whose smallest parts are three
-pixels thick. Asking per component is what tells states apart that differ by a pin.
+The second look spends all its pixels on the assembly, which fills a part of the image and whose smallest parts are a
+few pixels thick. Asking per component is what tells states apart that differ by a pin.
 
 Shape legend: B images, S pixels of a side, P pixels of a side of the cut-out, K cells, D dimensions, T tokens,
 Q queries, C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels).
