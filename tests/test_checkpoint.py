@@ -102,6 +102,25 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_one_alone(
     assert [path.name for path in folder.parent.iterdir()] == ["best"]
 
 
+def test_a_full_disk_is_complained_of_in_one_line_and_leaves_the_older_one_alone(
+    folder: Path, config: Config, model: SpatioTemporalModel, lamp: Procedure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors import SafetensorError
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(InputError, match=r"best: the checkpoint cannot be written \(.*No space left.*make room"):
+        save_checkpoint(folder, tensors=model.state_dict(), config=config, procedure=lamp, metrics={})
+    assert load_checkpoint(folder).metrics == {"f1": 0.5}
+    assert [path.name for path in folder.parent.iterdir()] == ["best"]
+
+
+def test_whoever_may_read_the_settings_may_read_the_tensors(folder: Path) -> None:
+    assert (folder / "model.safetensors").stat().st_mode == (folder / "config.yaml").stat().st_mode
+
+
 def test_a_folder_that_is_no_checkpoint_is_not_overwritten(
     tmp_path: Path, config: Config, model: SpatioTemporalModel, lamp: Procedure
 ) -> None:

@@ -132,20 +132,30 @@ def test_a_state_with_too_few_images_is_drawn_with_replacement_and_reported() ->
     batch = sampler.batch(0, 0)
     _, counts = np.unique(batch.index_B[batch.label_B == 2], return_counts=True)
     assert sorted(counts.tolist()) == [2, 3, 3]
-    assert len(sampler.notes) == 1
     assert "1 of 3 states have fewer than 8 key frames" in sampler.notes[0]
     assert "110 has 3" in sampler.notes[0]
+
+
+def test_a_state_that_a_single_recording_shows_is_reported() -> None:
+    sampler = sampler_of(many_recordings(), n_sample=3)
+    assert len(sampler.notes) == 1
+    assert sampler.notes[0].startswith("1 of 3 states are seen in one recording only")
+    assert "(110)" in sampler.notes[0]
 
 
 def test_a_state_without_renders_gets_real_images_and_is_reported() -> None:
     sampler = sampler_of(many_recordings(), n_sample=2, n_syn=2, renders=[0, 0, 1])
     batch = sampler.batch(0, 0)
     assert_array_equal(batch.recording_B[batch.label_B == 2] >= 0, [True] * 4)
-    assert "1 of 3 states have no renders" in sampler.notes[0]
+    assert "1 of 3 states have no renders" in sampler.notes[-1]
 
 
 def test_plenty_of_images_need_no_note() -> None:
-    assert sampler_of(many_recordings(), n_sample=3).notes == ()
+    timeline = StateTimeline((0, 30), ((0, 0), (1, 0)))
+    frames = key_frames(
+        [timeline, timeline], [60, 60], fps=10, after_seconds=1, wrong_states="own_label", initial_state=True
+    )
+    assert sampler_of(frames, n_sample=3).notes == ()
 
 
 def test_a_batch_may_hold_some_of_the_states_and_in_time_all_of_them_come() -> None:

@@ -113,6 +113,7 @@ def save_checkpoint(
     metrics: Mapping[str, Any],
 ) -> None:
     """Write a checkpoint; one that is there already is replaced. Tensors have the names of a `SpatioTemporalModel`."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     folder = Path(folder)
@@ -120,18 +121,22 @@ def save_checkpoint(
         raise InputError("this is no checkpoint, and would be overwritten", path=folder, cure="choose another name")
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.draft")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    text = json.dumps(dict(metrics), indent=2, sort_keys=True, allow_nan=False) + "\n"
     try:
+        draft.mkdir(parents=True)
+        (draft / CONFIG_FILE).write_text(dump_config(config), encoding="utf-8", newline="\n")
+        procedure.save(draft / PROCEDURE_FILE)
+        (draft / METRICS_FILE).write_text(text, encoding="utf-8", newline="\n")
         save_file(
             {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
             draft / MODEL_FILE,
             metadata={"format": _FORMAT},
         )
-        (draft / CONFIG_FILE).write_text(dump_config(config), encoding="utf-8", newline="\n")
-        procedure.save(draft / PROCEDURE_FILE)
-        text = json.dumps(dict(metrics), indent=2, sort_keys=True, allow_nan=False) + "\n"
-        (draft / METRICS_FILE).write_text(text, encoding="utf-8", newline="\n")
+        (draft / MODEL_FILE).chmod((draft / CONFIG_FILE).stat().st_mode)  # safetensors makes it for its owner alone
         _swap_in(draft, folder)
+    except (OSError, SafetensorError) as error:
+        cure = "make room if the disk is full, and go on with --resume"
+        raise InputError(f"the checkpoint cannot be written ({error})", path=folder, cure=cure) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -194,6 +194,13 @@ class KeyFrameSampler:
                 f"{len(scarce)} of {self.n_states} states have fewer than {self.n_sample} key frames and are drawn "
                 f"with replacement ({examples}{', ...' if len(scarce) > 3 else ''})"
             )
+        lone = [label for label, pool in enumerate(self._real) if len(set(self.frames.recording_M[pool].tolist())) == 1]
+        if lone:
+            examples = ", ".join(names[label] for label in lone[:3])
+            found.append(
+                f"{len(lone)} of {self.n_states} states are seen in one recording only: what tells them apart may be "
+                f"the recording ({examples}{', ...' if len(lone) > 3 else ''})"
+            )
         bare = [label for label, pool in enumerate(self._renders) if self.n_syn and not len(pool)]
         if bare:
             examples = ", ".join(names[label] for label in bare[:3])
