@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +201,22 @@ def test_changed_pictures_are_cached_anew(recording: Recording, folder: Recordin
     cv2.imwrite(str(folder.path / "rgb" / "000002.png"), noise)
     cache.fill(recording)
     assert_array_equal(cache.read(recording)[2], resize_square(noise[:, :, ::-1], 8))
+
+
+def test_a_picture_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
+    cut = recording.path / "rgb" / "000005.png"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"000005\.png: this is not an image; it may be cut short"):
+        FrameCache(tmp_path / "cache", 8).fill(recording)
+
+
+def test_a_disk_too_small_for_all_recordings_is_complained_of_before_the_first_is_decoded(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FrameCache(tmp_path / "new" / "cache", 8)
+    free = cache.missing_bytes([recording]) + 10
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))  # type: ignore[attr-defined]
+    cache.check_room([recording])
+    with pytest.raises(InputError, match="cache: the disk is full"):
+        cache.check_room([recording, recording])
+    assert not cache.folder.exists()

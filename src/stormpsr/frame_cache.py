@@ -5,7 +5,7 @@ Shape legend: F frames, S pixels of a side, 3 colours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
 from stormpsr.recording import Image, Recording
-from stormpsr.row_files import RowFile
+from stormpsr.row_files import RowFile, check_room
 
 __all__ = ["FrameCache", "resize_square"]
 
@@ -50,10 +50,14 @@ class FrameCache:
             made_from={"pictures": recording.source.fingerprint()},
         )
 
-    def missing_bytes(self, recordings: list[Recording]) -> int:
+    def missing_bytes(self, recordings: Sequence[Recording]) -> int:
         """How much disk the frames that are not there yet will take."""
         files = [self.rows(recording) for recording in recordings]
         return sum((rows.n_rows - rows.rows_done()) * rows.row_bytes for rows in files)
+
+    def check_room(self, recordings: Sequence[Recording]) -> None:
+        """Complain if the disk cannot hold them all, before the first is decoded."""
+        check_room(self.folder, self.missing_bytes(recordings))
 
     def fill(self, recording: Recording, on_progress: OnProgress | None = None) -> None:
         """Decode and resize what is not there yet. A run that was interrupted is continued."""

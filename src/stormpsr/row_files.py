@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
 
-__all__ = ["RowFile", "RowWriter"]
+__all__ = ["RowFile", "RowWriter", "check_room"]
 
 _VERSION = 1
 
@@ -100,7 +100,7 @@ class RowFile:
             raise InputError(f"rows made from something else are here: {reason}", path=self.header_path, cure=cure)
         done = self.rows_done()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._check_room((self.n_rows - done) * self.row_bytes)
+        check_room(self.data_path, (self.n_rows - done) * self.row_bytes)
         if not self.header_path.is_file():
             self.data_path.unlink(missing_ok=True)
             _write_whole(self.header_path, json.dumps(self._header(), indent=1) + "\n")
@@ -124,11 +124,6 @@ class RowFile:
         }
         return dict(json.loads(json.dumps(header)))  # as it will look when it is read
 
-    def _check_room(self, n_bytes: int) -> None:
-        free = shutil.disk_usage(self.path.parent).free
-        if n_bytes > free:
-            raise _disk_full(self.data_path, f"{n_bytes / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free")
-
 
 class RowWriter:
     """Writes the rows that follow, each in its place."""
@@ -151,6 +146,14 @@ class RowWriter:
                 raise _disk_full(self.rows.data_path, "nothing more can be written") from error
             raise
         self.done += len(rows_R)
+
+
+def check_room(path: Path, n_bytes: int) -> None:
+    """Complain if the disk on which a file or folder is, or will be, has no room for so many bytes."""
+    place = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    if n_bytes > free:
+        raise _disk_full(path, f"{n_bytes / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free")
 
 
 def _disk_full(path: Path, detail: str) -> InputError:
