@@ -15,14 +15,17 @@ def mount(app: typer.Typer) -> None:
         demo,
         detect,
         embed,
+        evaluate,
         labels,
         model,
         oracle,
         procedure,
+        recognise,
         report,
         score,
         synth,
         train,
+        tune,
     )
 
     app.add_typer(procedure.app, name="procedure")
@@ -37,4 +40,7 @@ def mount(app: typer.Typer) -> None:
     app.command("demo")(demo.demo_command)
     app.command("train")(train.train_command)
     app.add_typer(embed.app, name="embed")
+    app.command("run")(recognise.run_command)
+    app.command("tune")(tune.tune_command)
+    app.command("evaluate")(evaluate.evaluate_command)
     app.command("report")(report.report_command)

@@ -1,4 +1,4 @@
-"""`stormpsr model`: what the networks look like."""
+"""`stormpsr model`: what the networks look like, and how they become a recogniser."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OverrideOption", "app"]
 
-app = typer.Typer(help="Look at the networks of the spatio-temporal stream.", no_args_is_help=True)
+app = typer.Typer(help="Look at networks, and pack them into a recogniser.", no_args_is_help=True)
 
 OverrideOption = Annotated[
     list[str] | None,
     typer.Option("--override", "-o", help="Change a setting: section.key=value. May be given several times."),
 ]
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `show` a command of its own while it is the only one."""
 
 
 @app.command("show")
@@ -77,6 +72,35 @@ def show_command(
         f"in all {_large(sum(stage.parameters for stage in stages))} parameters; in use, a frame costs "
         f"{_large(per_frame)} multiply-adds and a prediction {_large(stages[-1].multiply_adds)} more"
     )
+
+
+@app.command("pack")
+def pack_command(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model. One that is there keeps its settings.")],
+    stream: Annotated[Path | None, typer.Option(help="Checkpoint of the spatio-temporal stream.")] = None,
+    detector: Annotated[Path | None, typer.Option(help="Folder of a trained detector.")] = None,
+    half: Annotated[bool, typer.Option("--half", help="Store weights as 16-bit numbers: half the size.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put both streams into one folder that 'stormpsr run', 'tune' and 'evaluate' take. One stream alone will do.
+
+    Example: stormpsr model pack --stream runs/vehicle/temporal --detector detectors/vehicle --out models/vehicle --half
+    """
+    from stormpsr.cli.recognizer_options import need_recognizer_packages
+
+    need_recognizer_packages("packing a model")
+    from stormpsr.recognizer.folder import load_model, pack_model
+
+    folder = pack_model(out, stream=stream, detector=detector, half=half)
+    packed = load_model(folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if as_json:
+        streams = list(packed.streams)
+        print_json({"folder": str(folder), "procedure": packed.procedure.name, "streams": streams, "bytes": size})
+        return
+    for note in packed.notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"{packed.procedure.name}: {' and '.join(packed.streams)}, {size / 1e6:.1f} MB: {folder}")
 
 
 def _settings_and_components(source: str, overrides: list[str], given: int | None) -> tuple[Config, int]:

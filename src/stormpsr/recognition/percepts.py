@@ -82,7 +82,9 @@ class Bridge:
         yield Moment(percept.tick, self._seen_at(percept.tick), percept.change_C)
 
     def _seen_at(self, tick: int) -> tuple[StateDetection, ...]:
-        return self._seen if tick < self._seen_until else ()
+        if tick >= self._seen_until:
+            return ()
+        return tuple(d if d.frame == tick else replace(d, frame=tick) for d in self._seen)
 
 
 class PerceptDecoder:

@@ -1,0 +1,133 @@
+"""`stormpsr evaluate`: the paper's main table for a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stormpsr.cli.detect_report import Bar
+from stormpsr.cli.output import JsonFlag, number, print_json, print_table
+from stormpsr.cli.recognizer_options import (
+    CacheOption,
+    DataOption,
+    DetectorStride,
+    ModelArgument,
+    TemporalStride,
+    Threads,
+    UnexpectedOption,
+    cache_folder,
+    check_data,
+    load,
+    need_recognizer_packages,
+)
+
+if TYPE_CHECKING:
+    from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
+
+__all__ = ["evaluate_command", "print_main_table"]
+
+
+def evaluate_command(
+    data: DataOption,
+    model: ModelArgument = "vehicle",
+    split: Annotated[
+        Literal["train", "val", "test", "all"], typer.Option(help="Which recordings; 'all' if there are no splits.")
+    ] = "test",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run, for 'stormpsr report'.")] = None,
+    protocol: Annotated[
+        Literal["paper", "industreal", "storm"],
+        typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
+    ] = "paper",
+    method: Annotated[
+        list[Literal["detection", "temporal", "average", "released"]] | None,
+        typer.Option(help="Default: each stream alone, and both. May be repeated."),
+    ] = None,
+    unexpected: UnexpectedOption = "drop",
+    title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
+    temporal_stride: TemporalStride = None,
+    detector_stride: DetectorStride = None,
+    cache: CacheOption = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Score all methods on labelled recordings: POS, F1 and delay, with and without execution errors.
+
+    What the networks say is kept, recording by recording: a run that was stopped goes on, and scoring again is quick.
+
+    Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
+    """
+    need_recognizer_packages("judging a model")
+    from stormpsr.datasets import find_recordings
+    from stormpsr.evaluation.runner import summary_json
+    from stormpsr.recognizer.evaluating import evaluate_model
+
+    chosen = None if split == "all" else split
+    recordings = find_recordings(data, chosen)
+    loaded = load(model, temporal_stride, detector_stride, threads)
+    check_data(loaded, data, recordings)
+    with Bar("recordings", enabled=not as_json) as bar:
+        summaries = evaluate_model(
+            loaded,
+            recordings,
+            data=data,
+            split=chosen,
+            cache=cache_folder(cache),
+            out=out,
+            methods=method,
+            protocol=protocol,
+            unexpected=unexpected,
+            title=title,
+            on_progress=bar.recording,
+        )
+    if as_json:
+        print_json(
+            {
+                "model": str(loaded.path),
+                "data": str(data),
+                "split": chosen,
+                "protocol": protocol,
+                "run": None if out is None else str(out),
+                "summary": {name: summary_json(summary) for name, summary in summaries.items()},
+            }
+        )
+        return
+    print_main_table(summaries, split)
+    if out is not None:
+        typer.echo(f"written: {out} ('stormpsr report {out}' makes a page of it)")
+
+
+def print_main_table(summaries: dict[str, Summary], split: str) -> None:
+    """The paper's main table: a part for all recordings, one for those without errors, one for those with."""
+    from stormpsr.evaluation.run_folder import METHOD_TITLES
+
+    protocol = next(iter(summaries.values())).protocol
+    for what in ("all", "without_errors", "with_errors"):
+        groups: dict[str, GroupSummary | None] = {name: getattr(summary, what) for name, summary in summaries.items()}
+        rows = [
+            [
+                METHOD_TITLES.get(name, name),
+                _figure(group.pos, group.pos_interval, 3),
+                _figure(group.f1, group.f1_interval, 3),
+                _figure(group.delay_seconds, group.delay_interval, 1),
+                f"{group.true_positives} {group.false_positives} {group.false_negatives}",
+            ]
+            for name, group in groups.items()
+            if group is not None
+        ]
+        n = next((group.n_recordings for group in groups.values() if group is not None), 0)
+        if rows:
+            words = what.replace("_", " ") if what != "all" else f"{split}, all"
+            recordings = "recording" if n == 1 else "recordings"
+            title = f"{words[0].upper()}{words[1:]} ({n} {recordings}, protocol {protocol!r}, 95 % intervals)"
+            print_table(title, ["method", "POS", "F1", "tau (s)", "TP FP FN"], rows, right=(1, 2, 3, 4))
+    for name, summary in summaries.items():
+        if summary.all.n_without_match:
+            typer.echo(f"tau of {name!r} leaves out {summary.all.n_without_match} recordings without a match")
+
+
+def _figure(value: float | None, interval: Interval | None, digits: int) -> str:
+    if interval is None:
+        return number(value, digits)
+    return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"

@@ -1,0 +1,234 @@
+"""`stormpsr run`: steps as they are completed, from a video, a folder or a camera."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+
+import typer
+
+from stormpsr.cli.output import JsonFlag, counted
+from stormpsr.cli.recognizer_options import (
+    DetectorStride,
+    TemporalStride,
+    Threads,
+    UnexpectedOption,
+    load,
+    need_recognizer_packages,
+)
+
+if TYPE_CHECKING:
+    from stormpsr.events import StepEvent
+    from stormpsr.procedure import Procedure
+    from stormpsr.recognizer.streaming import Recognizer
+    from stormpsr.recording import Frame
+    from stormpsr.video import Source
+
+__all__ = ["run_command"]
+
+
+def run_command(
+    model_and_source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] SOURCE",
+            help="A model (default: the shipped one), then a video file, a folder of frames, a recording, the index of "
+            "a webcam, or the address of a camera (rtsp://...).",
+        ),
+    ],
+    method: Annotated[
+        Literal["average", "detection", "temporal", "released"] | None,
+        typer.Option(help="Both streams (average), one alone, or the published program's arithmetic."),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Default: the one in the source's name, else the procedure's first.")
+    ] = None,
+    unexpected: UnexpectedOption = "drop",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Also write the events as they come, in the format of labels (.csv)."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write the video with box, check-list and evidence (.mp4).")
+    ] = None,
+    fps: Annotated[
+        float | None, typer.Option(min=0.1, help="Frames per second of a folder; default: the procedure's.")
+    ] = None,
+    temporal_stride: TemporalStride = None,
+    detector_stride: DetectorStride = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recognise steps while they are completed. --json prints a line per event.
+
+    Recognition always begins with the first frame: started again, it replaces the files it wrote. Of a camera, frames
+    that come while another is looked at are passed over; Ctrl-C ends it.
+
+    Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
+    """
+    need_recognizer_packages("recognising steps")
+    from stormpsr.errors import InputError
+    from stormpsr.recognizer.labelled import check_variant
+    from stormpsr.recognizer.streaming import Recognizer
+
+    model_name, text = _model_and_source(model_and_source)
+    if out is not None and out.suffix.lower() != ".csv":
+        raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
+    model = load(model_name, temporal_stride, detector_stride, threads)
+    source = _open(text, model.procedure, model, fps)
+    for path in (out, save):
+        if path is not None and source.is_live and path.exists():
+            raise InputError("this is there already", path=path, cure="choose another name, or delete it")
+    name = Path(text).resolve().name if not source.is_live else ""
+    chosen, guessed = check_variant(model.procedure, name, variant)
+    if guessed and len(model.procedure.variants) > 1:
+        others = ", ".join(model.procedure.variants)
+        typer.echo(f"note: taking it for variant {chosen!r} (--variant chooses: {others})", err=True)
+    recognizer = Recognizer.of(model, method, chosen, unexpected=unexpected)
+    watch = _Watch(recognizer, source, as_json=as_json)
+    if not as_json:
+        typer.echo(f"{source.name}: {model.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
+    with ExitStack() as files:
+        if out is not None:
+            watch.table = files.enter_context(_created(out))
+        if save is not None:
+            watch.film(files, save, fps or model.procedure.fps)
+        watch.run()
+    watch.report([path for path in (out, save) if path is not None])
+
+
+def _model_and_source(words: list[str]) -> tuple[str, str]:
+    from stormpsr.errors import InputError
+    from stormpsr.recognizer.folder import DEFAULT_MODEL
+
+    if len(words) > 2:
+        raise InputError(f"{len(words)} arguments", cure="give a model and a source, or a source alone")
+    return (DEFAULT_MODEL, words[0]) if len(words) == 1 else (words[0], words[1])
+
+
+def _open(text: str, procedure: Procedure, model: Any, fps: float | None) -> Source:
+    from stormpsr.procedure import Procedure
+    from stormpsr.video import open_source
+
+    described = Path(text) / "procedure.yaml"
+    if described.is_file():
+        model.check_procedure(Procedure.load(described), described)
+    return open_source(text, procedure, fps=fps, clock=time.monotonic)
+
+
+def _created(path: Path) -> TextIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("w", encoding="utf-8", newline="")
+
+
+class _Watch:
+    """Drives the recogniser, and says what it says: on the screen, into the table, into the film."""
+
+    def __init__(self, recognizer: Recognizer, source: Source, *, as_json: bool) -> None:
+        from stormpsr.recognition.checklist import Checklist
+
+        self.recognizer, self.source, self.as_json = recognizer, source, as_json
+        self.checklist = Checklist(recognizer.procedure, recognizer.decoder.variant.name)
+        self.table: TextIO | None = None
+        self.video: Any = None
+        self.n_frames = self.n_events = 0
+        self.seconds = 0.0
+        self.problem: Exception | None = None
+        self._box: Any = None
+        self._started = time.perf_counter()
+
+    def film(self, files: ExitStack, path: Path, default_fps: float) -> None:
+        from stormpsr.recognizer.annotate import AnnotatedVideo
+
+        self.video = files.enter_context(AnnotatedVideo(path, fps=self.source.fps or default_fps))
+
+    def run(self) -> None:
+        """All frames. What goes wrong underway is kept for the end, so that the files are whole."""
+        from stormpsr.errors import InputError
+        from stormpsr.video import LatestOnly
+
+        frames = LatestOnly(self.source).frames() if self.source.is_live else self.source.frames()
+        try:
+            for frame in frames:
+                self._frame(frame)
+        except InputError as error:
+            self.problem = error
+        except KeyboardInterrupt:
+            if not self.source.is_live:
+                raise
+
+    def _frame(self, frame: Frame) -> None:
+        events = self.recognizer.update(frame)
+        self.n_frames, self.seconds = self.n_frames + 1, frame.time_seconds
+        self.checklist.update(events)
+        for event in events:
+            self._tell(event)
+        if self.video is not None:
+            self._draw(frame)
+
+    def _tell(self, event: StepEvent) -> None:
+        from stormpsr.labels import frame_name
+
+        self.n_events += 1
+        text = self.recognizer.procedure.step(event.step_id).description
+        if self.table is not None:
+            self.table.write(f"{frame_name(event.frame)},{event.step_id},{_cell(text)}\n")
+            self.table.flush()
+        if self.as_json:
+            plain = {
+                "frame": event.frame,
+                "time_seconds": event.time_seconds,
+                "step_id": event.step_id,
+                "step": text,
+                "confidence": event.confidence,
+                "method": event.source,
+            }
+            print(json.dumps(plain, ensure_ascii=False), flush=True)
+        else:
+            print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
+
+    def _draw(self, frame: Frame) -> None:
+        from stormpsr.evaluation.run_folder import METHOD_TITLES
+        from stormpsr.recognizer.annotate import draw_annotated
+
+        percept = self.recognizer.percept
+        if percept is not None and percept.detections is not None:
+            self._box = percept.box
+        picture = draw_annotated(
+            frame.image,
+            self.checklist,
+            share_S=self.recognizer.share,
+            box=self._box,
+            time_seconds=frame.time_seconds,
+            title=METHOD_TITLES[self.recognizer.method],
+        )
+        self.video.add(picture, frame.time_seconds)
+
+    def report(self, written: list[Path]) -> None:
+        from stormpsr.errors import InputError
+
+        taken = max(time.perf_counter() - self._started, 1e-9)
+        written = [path for path in written if path.exists()]
+        if not self.as_json and self.n_frames:
+            rate = self.n_frames / taken
+            typer.echo(
+                f"{counted(self.n_events, 'step')} in {self.n_frames} frames ({self.seconds:.1f} s of it), "
+                f"{rate:.0f} frames per second"
+            )
+            for path in written:
+                typer.echo(f"written: {path}")
+        if self.problem is None:
+            return
+        if self.n_frames and isinstance(self.problem, InputError):
+            until = f"what was recognised until then ({counted(self.n_events, 'step')}) is kept"
+            cure = f"{self.problem.cure}; {until}" if self.problem.cure else until
+            raise InputError(self.problem.problem, path=self.problem.path, line=self.problem.line, cure=cure)
+        raise self.problem
+
+
+def _cell(text: str) -> str:
+    """A cell of a CSV file."""
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"') else text

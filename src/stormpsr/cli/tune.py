@@ -1,0 +1,141 @@
+"""`stormpsr tune`: the thresholds of a model, from validation recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stormpsr.cli.detect_report import Bar
+from stormpsr.cli.output import JsonFlag, number, print_json, print_table
+from stormpsr.cli.recognizer_options import (
+    CacheOption,
+    DataOption,
+    ModelArgument,
+    Threads,
+    cache_folder,
+    check_data,
+    load,
+    need_recognizer_packages,
+)
+
+if TYPE_CHECKING:
+    from stormpsr.recognizer.tuning import Scored
+
+__all__ = ["tune_command"]
+
+
+def tune_command(
+    data: DataOption,
+    model: ModelArgument = "vehicle",
+    split: Annotated[
+        Literal["train", "val", "all"], typer.Option(help="Which recordings. Never those that the model is judged by.")
+    ] = "val",
+    objective: Annotated[
+        Literal["f1", "pos", "tau", "f1-within-delay"],
+        typer.Option(help="What to make best. tau: the least delay at nearly the best F1."),
+    ] = "f1",
+    max_delay: Annotated[
+        float | None, typer.Option(min=0, help="Seconds, for f1-within-delay.", show_default="none")
+    ] = None,
+    slack: Annotated[
+        float, typer.Option(min=0, max=0.2, help="A score that is so much lower counts as equal; then delay decides.")
+    ] = 0.005,
+    method: Annotated[
+        list[Literal["detection", "temporal", "average"]] | None,
+        typer.Option(help="Default: all that the model can do. May be repeated."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Where to draw F1 against delay (.png).", show_default="tuning.png in MODEL")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Leave the model as it is.")] = False,
+    cache: CacheOption = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Choose thresholds, decay and the like for every method, and store them in the model.
+
+    About a thousand settings per method are tried on what the networks said, which is computed once and kept.
+
+    Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
+    """
+    need_recognizer_packages("tuning a model")
+    from dataclasses import asdict
+
+    from stormpsr.datasets import find_recordings
+    from stormpsr.errors import InputError
+    from stormpsr.recognizer.batched import perceive_recordings
+    from stormpsr.recognizer.labelled import LabelledPercepts
+    from stormpsr.recognizer.tuning import choose, front, grid_of, score_settings, store_tuned
+
+    if (objective == "f1-within-delay") != (max_delay is not None):  # before any work is done
+        raise InputError("--max-delay belongs to --objective f1-within-delay", cure="give both or neither")
+    chosen_split = None if split == "all" else split
+    recordings = find_recordings(data, chosen_split)
+    loaded = load(model, None, None, threads)
+    check_data(loaded, data, recordings)
+    with Bar("recordings", enabled=not as_json) as bar:
+        tables = perceive_recordings(loaded, recordings, cache_folder(cache), on_progress=bar.recording)
+        labelled = [LabelledPercepts.of(recording, table, loaded.procedure) for recording, table in tables]
+    scored: dict[str, list[Scored]] = {}
+    chosen: dict[str, Scored] = {}
+    for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
+        with Bar(f"tuning {name}", enabled=not as_json) as bar:
+            scored[name] = score_settings(loaded, name, labelled, grid_of(name), on_progress=bar.count)
+        chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack)
+    about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
+    if not dry_run:
+        store_tuned(loaded, chosen, about | {"max_delay_seconds": max_delay, "slack": slack})
+    drawn = _draw(plot, loaded.path, scored, chosen, f"{data.name}, {split}: {len(labelled)} recordings", dry_run)
+    if as_json:
+        methods = {
+            name: {
+                "chosen": asdict(best),
+                "n_settings": len(scored[name]),
+                "front": [asdict(one) for one in front(scored[name])],
+            }
+            for name, best in chosen.items()
+        }
+        print_json({**about, "stored": not dry_run, "methods": methods, "plot": None if drawn is None else str(drawn)})
+        return
+    _print_chosen(scored, chosen, f"{data.name}, {split} ({len(labelled)} recordings), objective {objective}")
+    if drawn is not None:
+        typer.echo(f"drawn: {drawn}")
+    typer.echo("nothing was stored" if dry_run else f"stored: {loaded.path / 'recognizer.yaml'}")
+
+
+def _draw(
+    plot: Path | None,
+    model: Path,
+    scored: dict[str, list[Scored]],
+    chosen: dict[str, Scored],
+    title: str,
+    dry_run: bool,
+) -> Path | None:
+    from importlib.util import find_spec
+
+    if plot is None and (dry_run or find_spec("matplotlib") is None):
+        if not dry_run:
+            typer.echo("note: without matplotlib (pip install 'stormpsr[plot]') nothing is drawn", err=True)
+        return None
+    from stormpsr.recognizer.tuning_plot import plot_fronts
+
+    path = plot or model / "tuning.png"
+    plot_fronts(path, scored, chosen, title)
+    return path
+
+
+def _print_chosen(scored: dict[str, list[Scored]], chosen: dict[str, Scored], title: str) -> None:
+    from stormpsr.evaluation.run_folder import METHOD_TITLES
+    from stormpsr.recognizer.tuning import GRIDS
+
+    rows = []
+    for name, best in chosen.items():
+        own = best.settings
+        columns = ("threshold", "decay", "removal_factor", "min_change_probability", "min_detection_confidence")
+        cells = [f"{getattr(own, column):g}" if column in GRIDS[name] else "" for column in columns]
+        figures = [number(best.pos), number(best.f1), number(best.delay_seconds, 1)]
+        rows.append([METHOD_TITLES[name], str(len(scored[name])), *cells, *figures])
+    head = ["method", "tried", "threshold", "decay", "removal", "change", "confidence", "POS", "F1", "tau (s)"]
+    print_table(title, head, rows, right=range(1, len(head)))

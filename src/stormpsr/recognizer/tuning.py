@@ -1,0 +1,178 @@
+"""Thresholds from validation recordings: every method gets the best of its own grid of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from stormpsr.errors import InputError
+from stormpsr.evaluation.metrics import Scores, score
+from stormpsr.events import StepEvent
+from stormpsr.recognition.fusion_grid import FusionGrid
+from stormpsr.recognizer.folder import SETTINGS_FILE, RecognizerModel, read_metrics, write_metrics
+from stormpsr.recognizer.labelled import LabelledPercepts
+from stormpsr.recognizer.settings import MethodSettings, load_settings, save_settings
+
+__all__ = ["GRIDS", "Objective", "Scored", "choose", "front", "grid_of", "score_settings", "store_tuned"]
+
+Objective = Literal["f1", "pos", "tau", "f1-within-delay"]
+_SETTINGS_AT_ONCE = 512
+
+# About a thousand settings for each stream alone: the baseline is tuned as thoroughly as what is to beat it.
+GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "detection": {
+        "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),
+        "decay": (0.5, 0.75, 0.9, 0.95),
+        "removal_factor": (1.0, 1.5, 2.0, 3.0),
+        "min_detection_confidence": (0.0, 0.2, 0.35, 0.5, 0.65, 0.8),
+    },
+    "temporal": {
+        "threshold": (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0),
+        "decay": (0.5, 0.75, 0.9, 0.95),
+        "removal_factor": (1.0, 1.5, 2.0, 3.0),
+        "min_change_probability": (0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
+    },
+    "average": {
+        "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0),
+        "decay": (0.75, 0.9, 0.95),
+        "removal_factor": (1.0, 2.0, 3.0),
+        "min_change_probability": (0.35, 0.5, 0.65, 0.8, 0.9),
+        "min_detection_confidence": (0.0, 0.35, 0.5, 0.65),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Settings and their scores on the tuning recordings: means over recordings, as published."""
+
+    settings: MethodSettings
+    f1: float
+    pos: float
+    delay_seconds: float | None  # None where nothing was recognised
+
+
+def grid_of(method: str, narrowed: Mapping[str, Sequence[float]] | None = None) -> list[MethodSettings]:
+    """All combinations of a method's grid; `narrowed` replaces the values of single settings."""
+    if method not in GRIDS:
+        raise InputError(f"method {method!r} cannot be tuned", cure=f"choose one of: {', '.join(GRIDS)}")
+    axes = {**GRIDS[method], **{name: tuple(values) for name, values in (narrowed or {}).items()}}
+    return [MethodSettings(**dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+
+
+def score_settings(
+    model: RecognizerModel,
+    method: str,
+    recordings: Sequence[LabelledPercepts],
+    settings: Sequence[MethodSettings],
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Scored]:
+    """The scores of settings on recordings."""
+    if not recordings:
+        raise InputError("there are no recordings to tune on")
+    done, total = 0, len(settings) * len(recordings)
+    found: list[Scored] = []
+    for start in range(0, len(settings), _SETTINGS_AT_ONCE):
+        part = settings[start : start + _SETTINGS_AT_ONCE]
+        columns: list[list[Scores]] = []
+        for labelled in recordings:
+            columns.append(_score_part(model, method, labelled, part))
+            done += len(part)
+            if on_progress:
+                on_progress(done, total)
+        found += [_mean(own, scores) for own, *scores in zip(part, *columns, strict=True)]
+    return found
+
+
+def _score_part(
+    model: RecognizerModel, method: str, labelled: LabelledPercepts, part: Sequence[MethodSettings]
+) -> list[Scores]:
+    shared = model.fusion_settings(method)
+    grid = FusionGrid(model.procedure, labelled.variant, [replace(shared, **asdict(own)) for own in part])
+    bridge = model.bridge()
+    for percept in labelled.percepts:
+        for moment in bridge.moments(percept):
+            grid.rest(moment.tick)
+            grid.update(moment.detections, moment.change_C, moment.tick, percept.index)
+    known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
+    return [_score_once(events, labelled, known) for events in grid.events]
+
+
+def _score_once(
+    events: list[StepEvent], labelled: LabelledPercepts, known: dict[tuple[tuple[int, int], ...], Scores]
+) -> Scores:
+    key = tuple((event.frame, event.step_id) for event in events)
+    if key not in known:
+        known[key] = score(labelled.labels, events, fps=labelled.recording.fps)
+    return known[key]
+
+
+def _mean(own: MethodSettings, scores: Sequence[Scores]) -> Scored:
+    delays = [s.delay_seconds for s in scores if s.delay_seconds is not None]
+    return Scored(
+        own,
+        f1=float(np.mean([s.f1 for s in scores])),
+        pos=float(np.mean([s.pos for s in scores])),
+        delay_seconds=float(np.mean(delays)) if delays else None,
+    )
+
+
+# ---------------------------------------------------------------------- choosing
+def choose(
+    scored: Sequence[Scored], objective: Objective = "f1", *, max_delay: float | None = None, slack: float = 0.005
+) -> Scored:
+    """The best settings.
+
+    `f1`, `pos`: the highest score; of those within `slack` of it, the least delay. `f1-within-delay`: the same among
+    settings whose delay is at most `max_delay` seconds. `tau`: the least delay among settings whose F1 is within ten
+    times `slack` of the best (without that, recognising one easy step and nothing else would win).
+    """
+    if objective not in get_args(Objective):
+        raise InputError(f"unknown objective {objective!r}", cure=f"choose one of: {', '.join(get_args(Objective))}")
+    if (objective == "f1-within-delay") != (max_delay is not None):
+        raise InputError("--max-delay belongs to the objective f1-within-delay", cure="give both or neither")
+    pool = [one for one in scored if one.delay_seconds is not None]
+    if max_delay is not None:
+        pool = [one for one in pool if _delay(one) <= max_delay]
+        if not pool:
+            raise InputError(f"no settings recognise anything within {max_delay:g} s", cure="allow a longer delay")
+    if not pool:
+        return max(scored, key=lambda one: one.pos)
+    margin = 10 * slack if objective == "tau" else slack
+    by_pos = objective == "pos"
+    best = max(one.pos if by_pos else one.f1 for one in pool)
+    close = [one for one in pool if (one.pos if by_pos else one.f1) >= best - margin]
+    return min(close, key=lambda one: (_delay(one), -one.f1, -one.pos))
+
+
+def front(scored: Sequence[Scored]) -> list[Scored]:
+    """The settings that no other beats in F1 without being later, from the earliest to the surest."""
+    found: list[Scored] = []
+    for one in sorted((s for s in scored if s.delay_seconds is not None), key=lambda s: (_delay(s), -s.f1)):
+        if not found or one.f1 > found[-1].f1:
+            found.append(one)
+    return found
+
+
+def _delay(one: Scored) -> float:
+    return np.inf if one.delay_seconds is None else one.delay_seconds
+
+
+# ---------------------------------------------------------------------- keeping
+def store_tuned(model: RecognizerModel, chosen: Mapping[str, Scored], about: Mapping[str, Any]) -> None:
+    """Write the best settings into the model's folder, and what they reached beside them."""
+    path = model.path / SETTINGS_FILE
+    settings = load_settings(path)
+    for method, best in chosen.items():
+        settings = settings.with_method(method, best.settings)
+    save_settings(path, settings)
+    reached = {
+        method: {"f1": best.f1, "pos": best.pos, "delay_seconds": best.delay_seconds} for method, best in chosen.items()
+    }
+    metrics = read_metrics(model.path)
+    write_metrics(model.path, {**metrics, "tuning": {**metrics.get("tuning", {}), **about, **reached}})
