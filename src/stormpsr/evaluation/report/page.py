@@ -109,8 +109,8 @@ def _how_soon(content: Content, limit: float) -> Html:
         "Share of all labelled steps, in percent, that were recognised at most so many seconds after their completion. "
         "Steps that were missed never count, so a line ends at the share that was found. The axis is stretched near 0."
     )
-    figure = element("div", curve(content, limit), class_="curve-figure")
-    return join([element("p", about, class_="note"), _keys(content), figure, curve_table(content, limit)])
+    figure = element("div", _keys(content), curve(content, limit), curve_table(content, limit), class_="together")
+    return join([element("p", about, class_="note"), figure])
 
 
 def _steps(content: Content, limit: float) -> Html:

@@ -122,7 +122,7 @@ thead th{color:var(--quiet);font-weight:500;font-size:13px;border-bottom:1px sol
 .numbers thead th{text-align:right;vertical-align:bottom}
 .numbers thead th:first-child{text-align:left}
 .numbers thead th.group{text-align:center;border-bottom:0;padding-bottom:0}
-.numbers tbody th{font-weight:500;max-width:15em;white-space:normal;overflow-wrap:anywhere}
+.numbers tbody th{font-weight:500;min-width:7.5em;max-width:15em;white-space:normal;overflow-wrap:anywhere}
 .numbers.named tbody th{min-width:9.5em}
 .numbers th:first-child[scope=row],.numbers tr:first-child>th[rowspan]:first-child{position:sticky;left:0;
 background:var(--paper)}
@@ -252,8 +252,8 @@ h3,h4,caption{break-after:avoid}
 .lead{font-size:12pt}
 nav,.filter,#tip{display:none}
 a{color:inherit;text-decoration:none}
-.case,.main tbody,.curve-figure,.timeline,tr{break-inside:avoid}
-.recording h3,.recording .note{break-after:avoid}
+.case,.main tbody,.together,.timeline,.note,tr{break-inside:avoid}
+.note,.keys,.recording h3{break-after:avoid}
 .scroll{overflow:visible}
 .timeline{min-width:0!important}
 .numbers{font-size:8.5pt}
