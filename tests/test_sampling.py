@@ -40,7 +40,46 @@ def frames_by_state(frames: KeyFrames) -> dict[tuple[int, ...], list[int]]:
     return {bits: frames.frame_M[frames.label_M == label].tolist() for label, bits in enumerate(frames.states)}
 
 
+@st.composite
+def timelines(draw: st.DrawFn) -> tuple[StateTimeline, int]:
+    """A recording of three components that come, go wrong and go, and its number of frames."""
+    n_frames = draw(st.integers(1, 120))
+    changes = draw(st.lists(st.integers(1, max(n_frames - 1, 1)), max_size=8, unique=True)) if n_frames > 1 else []
+    bits = st.tuples(*[st.sampled_from([-1, 0, 1])] * 3)
+    frames = (0, *sorted(changes))
+    return StateTimeline(frames, tuple(draw(bits) for _ in frames)), n_frames
+
+
 # ---------------------------------------------------------------------- key frames
+@given(
+    recordings=st.lists(timelines(), min_size=1, max_size=4),
+    after_seconds=st.floats(0, 3),
+    wrong_states=st.sampled_from(["own_label", "leave_out"]),
+)
+def test_key_frames_are_exactly_the_frames_close_after_a_change_with_the_state_they_show(
+    recordings: list[tuple[StateTimeline, int]], after_seconds: float, wrong_states: WrongStates
+) -> None:
+    expected = {}
+    for r, (timeline, n_frames) in enumerate(recordings):
+        for frame in range(n_frames):
+            bits = timeline.at(frame)
+            last_change = max(start for start in timeline.frames if start <= frame)
+            near = frame - last_change < max(round(10 * after_seconds), 1)
+            if near and not (wrong_states == "leave_out" and -1 in bits):
+                expected[r, frame] = bits
+    settings = {"fps": 10, "after_seconds": after_seconds, "wrong_states": wrong_states, "initial_state": True}
+    of_timelines, of_frames = zip(*recordings, strict=True)
+    if not expected:
+        with pytest.raises(InputError, match="no key frames"):
+            key_frames(of_timelines, of_frames, **settings)  # type: ignore[arg-type]
+        return
+    found = key_frames(of_timelines, of_frames, **settings)  # type: ignore[arg-type]
+    rows = zip(found.recording_M.tolist(), found.frame_M.tolist(), found.label_M.tolist(), strict=True)
+    assert {(r, frame): found.states[label] for r, frame, label in rows} == expected
+    assert len(found) == len(expected)
+    assert len(set(found.states)) == len(found.states) == len(set(found.label_M.tolist()))
+
+
 def test_the_frames_of_the_next_two_seconds_carry_the_new_state_but_never_past_the_next_change() -> None:
     assert frames_by_state(lamp_frames()) == {
         (0, 0, 0): list(range(0, 20)),
@@ -252,6 +291,24 @@ def test_end_frame_probabilities_are_a_distribution_even_far_from_every_completi
     assert p.sum() == pytest.approx(1)
 
 
+@given(
+    times=st.lists(st.integers(0, 399), min_size=1, max_size=6),
+    n_frames=st.integers(50, 400),
+    delta=st.floats(0, 100),
+    sigma=st.floats(20, 80),
+)
+def test_kcas_is_the_sum_of_two_gaussians_per_distinct_completion(
+    times: list[int], n_frames: int, delta: float, sigma: float
+) -> None:
+    frames = np.arange(n_frames)
+    expected = np.zeros(n_frames)
+    for time in set(times):
+        for mode in (time - delta, time + delta):
+            expected += np.exp(-((frames - mode) ** 2) / (2 * sigma**2))
+    p = end_frame_probabilities("kcas", np.array(times), n_frames, delta_frames=delta, sigma_frames=sigma)
+    np.testing.assert_allclose(p, expected / expected.sum(), rtol=1e-6, atol=1e-15)
+
+
 def clip_sampler(*, seed: int = 0, batch_size: int = 8, shard: Shard | None = None) -> ClipSampler:
     inside = np.zeros(100)
     inside[40:60] = 1 / 20
@@ -327,6 +384,22 @@ def test_a_clips_label_is_what_differs_between_its_ends() -> None:
     assert label(50, 100) == [0, 1, 0]  # wrong to right is a completion
     assert label(0, 199) == [1, 1, 1]
     assert label(110, 199) == [0, 0, 0]
+
+
+@given(recording=timelines(), window=st.integers(1, 60), data=st.data())
+def test_a_label_compares_the_first_and_the_last_frame_that_exist_and_takes_wrong_for_absent(
+    recording: tuple[StateTimeline, int], window: int, data: st.DataObject
+) -> None:
+    timeline, n_frames = recording
+    n_window = data.draw(st.integers(1, window))
+    ends = np.arange(n_frames)
+    frames, mask = clip_windows(ends, window_offsets(window, n_window))
+    found = clip_labels(timeline.dense(n_frames), frames, mask)
+    for end in ends.tolist():
+        exist = [frame for frame in (end + window_offsets(window, n_window)).tolist() if frame >= 0]
+        pairs = zip(timeline.at(exist[0]), timeline.at(end), strict=True)
+        assert exist[-1] == end
+        assert found[end].tolist() == [int((first == 1) != (last == 1)) for first, last in pairs]
 
 
 def test_taking_off_and_putting_on_again_within_a_clip_is_no_change_but_each_alone_is() -> None:
