@@ -41,8 +41,10 @@ def evaluate_command(
         typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
     ] = "paper",
     method: Annotated[
-        list[Literal["detection", "temporal", "average", "released"]] | None,
-        typer.Option(help="Default: each stream alone, and both. May be repeated."),
+        list[str] | None,
+        typer.Option(
+            help="detection, temporal, average or released; default: each stream alone, and both. May be repeated."
+        ),
     ] = None,
     unexpected: UnexpectedOption = "drop",
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,

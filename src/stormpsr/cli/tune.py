@@ -43,8 +43,8 @@ def tune_command(
         float, typer.Option(min=0, max=0.2, help="A score that is so much lower counts as equal; then delay decides.")
     ] = 0.005,
     method: Annotated[
-        list[Literal["detection", "temporal", "average"]] | None,
-        typer.Option(help="Default: all that the model can do. May be repeated."),
+        list[str] | None,
+        typer.Option(help="detection, temporal or average; default: all of them. May be repeated."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Where to draw F1 against delay (.png).", show_default="tuning.png in MODEL")
