@@ -8,11 +8,15 @@ EXTRAS := plot,synth,train,detect,dev
 JOBS   ?= 2
 # more for pytest, for example: make test ARGS="tests/test_labels.py -k bom"
 ARGS   ?=
+# what `make reproduce` makes: data, runs and the model with its scores
+SEED   ?= 0
+DATA   ?= data/vehicle
+RUN    ?= runs/vehicle-$(SEED)
 # where public annotations and golden vectors lie, if they are there
 SHARED ?= ../shared
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format bench reproduce clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -41,6 +45,25 @@ lint: setup ## Check style and types
 format: setup ## Mend what can be mended by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Every line goes on where it was interrupted, or is skipped if it was done.
+RENDERS = --renders $(DATA)-renders-1 --renders $(DATA)-renders-2
+reproduce: setup ## Make the shipped model from nothing: draw the data, train both streams, tune, score (SEED=0)
+	$(BIN)/stormpsr synth generate $(DATA) --profile quick --product vehicle --train 90 --val 14 --test 20 --size 160 \
+	  --train-error-rate 0.2 --train-removal-rate 0.15
+	for k in 1 2; do test -d $(DATA)-renders-$$k || \
+	  $(BIN)/stormpsr synth states $(DATA)-renders-$$k --per-state 0 --walks 6000 --size 160 --hands 0.6 --seed 1$$k & \
+	  done; wait
+	test -d $(DATA)-states || $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1
+	$(BIN)/stormpsr train all --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
+	  -o seed=$(SEED) --resume
+	test -f $(RUN)/detector/config.yaml || \
+	  $(BIN)/stormpsr detect train $(DATA) --pictures $(DATA)-states --out $(RUN)/detector --seed $(SEED)
+	test -d $(RUN)/model || \
+	  $(BIN)/stormpsr model pack --stream $(RUN)/joint/best --detector $(RUN)/detector --out $(RUN)/model --half
+	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA)
+	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test
+	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html
 
 bench: setup ## Compare the scoring protocols on the golden cases
 	$(BIN)/python benchmarks/protocols.py tests/golden
