@@ -22,7 +22,7 @@ from stormpsr.cli.recognizer_options import (
 
 if TYPE_CHECKING:
     from stormpsr.events import StepEvent
-    from stormpsr.procedure import Procedure
+    from stormpsr.recognizer.folder import RecognizerModel
     from stormpsr.recognizer.streaming import Recognizer
     from stormpsr.recording import Frame
     from stormpsr.video import Source
@@ -31,14 +31,19 @@ __all__ = ["run_command"]
 
 
 def run_command(
-    model_and_source: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[MODEL] SOURCE",
-            help="A model (default: the shipped one), then a video file, a folder of frames, a recording, the index of "
-            "a webcam, or the address of a camera (rtsp://...).",
-        ),
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Folder of a model. Left out, the shipped one is taken."),
     ],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A video file, a folder of frames, a recording, the index of a webcam, or the address of a camera "
+            "(rtsp://...).",
+            show_default=False,
+        ),
+    ] = None,
     method: Annotated[
         Literal["average", "detection", "temporal", "released"] | None,
         typer.Option(help="Both streams (average), one alone, or the published program's arithmetic."),
@@ -71,52 +76,51 @@ def run_command(
     """
     need_recognizer_packages("recognising steps")
     from stormpsr.errors import InputError
+    from stormpsr.recognizer.folder import DEFAULT_MODEL
     from stormpsr.recognizer.labelled import check_variant
     from stormpsr.recognizer.streaming import Recognizer
 
-    model_name, text = _model_and_source(model_and_source)
+    model_name, text = (DEFAULT_MODEL, model) if source is None else (model, source)
     if out is not None and out.suffix.lower() != ".csv":
         raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
-    model = load(model_name, temporal_stride, detector_stride, threads)
-    source = _open(text, model.procedure, model, fps)
+    loaded = load(model_name, temporal_stride, detector_stride, threads)
+    opened = _open(text, loaded, fps)
     for path in (out, save):
-        if path is not None and source.is_live and path.exists():
+        if path is not None and opened.is_live and path.exists():
             raise InputError("this is there already", path=path, cure="choose another name, or delete it")
-    name = Path(text).resolve().name if not source.is_live else ""
-    chosen, guessed = check_variant(model.procedure, name, variant)
-    if guessed and len(model.procedure.variants) > 1:
-        others = ", ".join(model.procedure.variants)
+        if path is not None and path.resolve() == Path(text).resolve():
+            raise InputError("this would overwrite the source", path=path, cure="choose another name")
+    chosen, guessed = check_variant(loaded.procedure, "" if opened.is_live else _name_of(Path(text)), variant)
+    if guessed and len(loaded.procedure.variants) > 1:
+        others = ", ".join(loaded.procedure.variants)
         typer.echo(f"note: taking it for variant {chosen!r} (--variant chooses: {others})", err=True)
-    recognizer = Recognizer.of(model, method, chosen, unexpected=unexpected)
-    watch = _Watch(recognizer, source, as_json=as_json)
+    recognizer = Recognizer.of(loaded, method, chosen, unexpected=unexpected)
+    watch = _Watch(recognizer, opened, as_json=as_json)
     if not as_json:
-        typer.echo(f"{source.name}: {model.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
+        typer.echo(f"{opened.name}: {loaded.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
     with ExitStack() as files:
         if out is not None:
             watch.table = files.enter_context(_created(out))
         if save is not None:
-            watch.film(files, save, fps or model.procedure.fps)
+            watch.film(files, save, fps or loaded.procedure.fps)
         watch.run()
     watch.report([path for path in (out, save) if path is not None])
 
 
-def _model_and_source(words: list[str]) -> tuple[str, str]:
-    from stormpsr.errors import InputError
-    from stormpsr.recognizer.folder import DEFAULT_MODEL
-
-    if len(words) > 2:
-        raise InputError(f"{len(words)} arguments", cure="give a model and a source, or a source alone")
-    return (DEFAULT_MODEL, words[0]) if len(words) == 1 else (words[0], words[1])
-
-
-def _open(text: str, procedure: Procedure, model: Any, fps: float | None) -> Source:
+def _open(text: str, model: RecognizerModel, fps: float | None) -> Source:
     from stormpsr.procedure import Procedure
     from stormpsr.video import open_source
 
     described = Path(text) / "procedure.yaml"
     if described.is_file():
         model.check_procedure(Procedure.load(described), described)
-    return open_source(text, procedure, fps=fps, clock=time.monotonic)
+    return open_source(text, model.procedure, fps=fps, clock=time.monotonic)
+
+
+def _name_of(path: Path) -> str:
+    """What a source is called; a recording's frames may lie in a folder of their own."""
+    place = path.resolve()
+    return place.parent.name if place.name.lower() == "rgb" else place.name
 
 
 def _created(path: Path) -> TextIO:

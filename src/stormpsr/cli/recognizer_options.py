@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cache_folder", "check_data", "load", "need_recognizer_packages"]
 
-ModelArgument = Annotated[
-    str, typer.Argument(help="Folder of a model, or the name of a shipped one.", metavar="[MODEL]")
-]
+ModelArgument = Annotated[str, typer.Argument(help="Folder of a model, or the name of a shipped one.", metavar="MODEL")]
 DataOption = Annotated[Path, typer.Option("--data", "-d", help="Folder of recordings with labels.")]
 UnexpectedOption = Annotated[
     Literal["drop", "report"], typer.Option(help="What to do with steps that the variant does not expect.")

@@ -1,0 +1,129 @@
+"""Choosing settings: the grid is scored as the recogniser would decode, and the choice follows the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stormpsr.datasets import find_recordings
+from stormpsr.errors import InputError
+from stormpsr.procedure import Procedure
+from stormpsr.recognition.percepts import PerceptTable
+from stormpsr.recognizer.batched import decode_table, perceive
+from stormpsr.recognizer.folder import RecognizerModel
+from stormpsr.recognizer.labelled import LabelledPercepts, check_variant, what_could_be_seen
+from stormpsr.recognizer.settings import MethodSettings
+from stormpsr.recognizer.tuning import GRIDS, Scored, choose, front, grid_of, score_settings
+from stormpsr.recording import open_recording
+
+Seeing = Callable[..., RecognizerModel]
+
+
+def labelled_of(model: RecognizerModel, world: Path) -> list[LabelledPercepts]:
+    found = []
+    for folder in find_recordings(world, "val"):
+        recording = open_recording(folder, model.procedure)
+        table = PerceptTable.of(perceive(model.networks, recording.frames()), model.procedure.n_components)
+        found.append(LabelledPercepts.of(recording, table, model.procedure))
+    return found
+
+
+@pytest.mark.parametrize("method", ["detection", "temporal", "average"])
+def test_settings_score_as_the_recogniser_with_those_settings_does(seeing: Seeing, world: Path, method: str) -> None:
+    from dataclasses import replace
+
+    model = seeing()
+    labelled = labelled_of(model, world)
+    chosen = [MethodSettings(threshold=t, removal_factor=r) for t in (0.4, 2.0, 6.0, 500.0) for r in (1.0, 2.0)]
+    for own, found in zip(chosen, score_settings(model, method, labelled, chosen), strict=True):
+        changed = replace(model, settings=model.settings.with_method(method, own))
+        results = [
+            one.result(decode_table(changed.decoder(method, one.variant), one.percepts), model.procedure)
+            for one in labelled
+        ]
+        assert found.settings == own
+        assert found.f1 == pytest.approx(sum(r.scores.f1 for r in results) / 2)
+        assert found.pos == pytest.approx(sum(r.scores.pos for r in results) / 2)
+        delays = [r.scores.delay_seconds for r in results if r.scores.delay_seconds is not None]
+        assert found.delay_seconds == (pytest.approx(sum(delays) / len(delays)) if delays else None)
+    assert found.delay_seconds is None  # the last threshold is out of reach
+
+
+def test_each_stream_is_tuned_as_thoroughly_as_the_other() -> None:
+    sizes = {method: len(grid_of(method)) for method in GRIDS}
+    assert sizes["detection"] == sizes["temporal"] > 1000
+    assert len(set(grid_of("detection"))) == sizes["detection"]
+    assert len(grid_of("average", {"threshold": (1.0,), "decay": (0.75,)})) == sizes["average"] // 30
+    with pytest.raises(InputError, match="'released' cannot be tuned"):
+        grid_of("released")
+
+
+def entry(f1: float, pos: float, delay: float | None) -> Scored:
+    return Scored(MethodSettings(), f1, pos, delay)
+
+
+EARLY, GOOD, BEST, LATE = entry(0.5, 0.9, 1.0), entry(0.897, 0.7, 3.0), entry(0.9, 0.6, 5.0), entry(0.6, 0.95, 9.0)
+NOTHING = entry(0.0, 0.0, None)
+ALL = [LATE, NOTHING, BEST, EARLY, GOOD]
+
+
+@pytest.mark.parametrize(
+    ("objective", "max_delay", "slack", "wanted"),
+    [
+        ("f1", None, 0.0, BEST),
+        ("f1", None, 0.005, GOOD),
+        ("pos", None, 0.0, LATE),
+        ("pos", None, 0.1, EARLY),
+        ("tau", None, 0.005, GOOD),
+        ("f1-within-delay", 2.0, 0.0, EARLY),
+        ("f1-within-delay", 4.0, 0.0, GOOD),
+    ],
+)
+def test_the_objective_decides(objective: str, max_delay: float | None, slack: float, wanted: Scored) -> None:
+    assert choose(ALL, objective, max_delay=max_delay, slack=slack) == wanted  # type: ignore[arg-type]
+
+
+def test_a_choice_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(InputError, match=r"within 0\.5 s; allow a longer delay"):
+        choose(ALL, "f1-within-delay", max_delay=0.5)
+    with pytest.raises(InputError, match="give both or neither"):
+        choose(ALL, "f1", max_delay=3.0)
+    with pytest.raises(InputError, match="give both or neither"):
+        choose(ALL, "f1-within-delay")
+    assert choose([NOTHING], "f1") == NOTHING
+
+
+def test_the_front_has_what_nothing_beats() -> None:
+    assert front(ALL) == [EARLY, GOOD, BEST]
+
+
+# ---------------------------------------------------------------------- what else is known of a recording
+def test_boxes_tell_when_the_state_could_be_read(world: Path, lamp: Procedure) -> None:
+    seen = what_could_be_seen(world / "val" / "00_build_val", 60, lamp)
+    assert seen.readable == ((5, 7), (50, 50))
+    assert seen.visible_share is None
+    assert what_could_be_seen(world, 60, lamp).readable is None
+
+
+def test_visibility_tells_more(tmp_path: Path, lamp: Procedure) -> None:
+    import numpy as np
+
+    from stormpsr.synthetic.visibility import Visibility, write_visibility
+
+    shown = np.full((25, 3), 0.2, np.float32)
+    shown[10:20] = 1.0
+    ones = np.ones((25, 3), np.float32)
+    write_visibility(tmp_path / "visibility.csv", Visibility(shown, ones, ones), lamp)
+    seen = what_could_be_seen(tmp_path, 25, lamp)
+    assert seen.readable == ((10, 19),)
+    assert seen.visible_share == pytest.approx((0.2, 1.0, 0.2))
+
+
+def test_the_variant_is_given_named_or_guessed(lamp: Procedure) -> None:
+    assert check_variant(lamp, "03_dismantle_1", None) == ("dismantle", False)
+    assert check_variant(lamp, "03_dismantle_1", "build") == ("build", False)
+    assert check_variant(lamp, "camera", None) == ("build", True)
+    with pytest.raises(InputError, match="no variant"):
+        check_variant(lamp, "camera", "repair")
