@@ -77,6 +77,19 @@ def test_every_frame_is_looked_at_once_and_written_with_the_published_columns(
     assert detector.n_images == 20
 
 
+def test_only_every_so_many_frames_are_looked_at_on_request(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
+    detector = ColourDetector(lamp)
+    recordings = find_recordings(lamp_data, "test")
+    detect_recordings(detector, recordings, tmp_path / "out", digest="a", min_confidence=0.1, every=3)
+    assert detector.n_images == 7
+    found = read_detections(tmp_path / "out" / "01_build_test.csv", lamp)
+    assert [d.frame for d in found] == [0, 6, 9, 12, 18]  # frames 3 and 15 are hidden
+    with pytest.raises(InputError, match="made otherwise"):
+        detect_recordings(detector, recordings, tmp_path / "out", digest="a", min_confidence=0.1)
+    with pytest.raises(InputError, match="every is 0"):
+        detect_recordings(detector, recordings, tmp_path / "new", digest="a", min_confidence=0.1, every=0)
+
+
 def test_detections_of_another_detector_are_not_mixed_with_these(
     lamp_data: Path, lamp: Procedure, tmp_path: Path
 ) -> None:

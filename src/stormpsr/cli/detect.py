@@ -47,7 +47,7 @@ def train_command(
     pictures: Annotated[
         list[Path] | None, typer.Option(help="Single pictures as 'synth states' draws them; may be repeated.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="1200")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="900")] = None,
     batch_size: Annotated[int | None, typer.Option(min=2, help="Pictures per step.", show_default="32")] = None,
     negative_ratio: Annotated[
         float | None, typer.Option(min=0, help="Frames without a readable state per frame with.", show_default="0.5")
@@ -117,7 +117,9 @@ def eval_command(
     data: Data,
     split: Split = "test",
     boxes: BoxesOption = None,
-    every: Annotated[int, typer.Option(min=1, help="Look at every so many frames only.")] = 1,
+    every: Annotated[
+        int, typer.Option(min=1, help="Of the frames whose state cannot be read, look at every so many only.")
+    ] = 1,
     min_confidence: MinConfidence = 0.5,
     wrong_parts: Annotated[
         Literal["error_class", "component_classes", "readout"] | None,
@@ -142,7 +144,7 @@ def eval_command(
     _check_data(loaded, detector, data)
     procedure = loaded.procedure
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
-    chosen = [*frames.readable[::every], *frames.unreadable[::every]]
+    chosen = [*frames.readable, *frames.unreadable[::every]]
     with Bar("frames", enabled=not as_json) as bar:
         seen = look_at_frames(loaded, chosen, on_progress=bar.count)
     evaluation = evaluate(seen, find_recordings(data, split), procedure, min_confidence=min_confidence)
@@ -165,6 +167,7 @@ def run_command(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for NAME.csv. What is there is kept.")],
     split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Default: all recordings.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Look at every so many frames only.")] = 1,
     min_confidence: MinConfidence = 0.1,
     procedure: ProcedureOption = None,
     threads: Threads = None,
@@ -191,6 +194,7 @@ def run_command(
             out,
             digest=folder_digest(detector),
             min_confidence=min_confidence,
+            every=every,
             on_progress=bar.recording,
         )
     if as_json:

@@ -32,7 +32,7 @@ class BatchSettings:
     class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
     scene_balance: float = 0.5  # the same for the scenes of a recording, each a time without a change
     picture_share: float = 0.4  # of those with a state, taken from single rendered pictures where there are any
-    wrong_share: float = 0.2  # of those with a state, in which a part is wrong, where there are any: else too rare
+    wrong_share: float = 0.4  # of those with a state, in which a part is wrong, where there are any: else too rare
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:

@@ -45,20 +45,26 @@ def detect_recordings(
     *,
     digest: str,
     min_confidence: float,
+    every: int = 1,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
-    """Write `NAME.csv` for each recording that has none yet. `digest` says which detector it is."""
+    """Write `NAME.csv` for each recording that has none yet. `digest` says which detector it is.
+
+    With `every`, only every so many frames are looked at.
+    """
+    if every < 1:
+        raise InputError(f"every is {every}", cure="1 looks at all frames")
     names = [recording.name for recording in recordings]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two recordings are called {name!r}", cure="choose one split")
-    _claim(out, {"detector": digest, "kind": detector.kind, "min_confidence": min_confidence})
+    _claim(out, {"detector": digest, "kind": detector.kind, "min_confidence": min_confidence, "every": every})
     made: list[str] = []
     for recording in recordings:
         path = out / f"{recording.name}.csv"
         if path.is_file():
             continue
-        detections = list(_detections_of(detector, recording, min_confidence, on_progress))
+        detections = list(_detections_of(detector, recording, min_confidence, every, on_progress))
         draft = out / f".{recording.name}.{os.getpid()}"
         try:
             write_detections(draft, {recording.name: detections})
@@ -70,16 +76,20 @@ def detect_recordings(
 
 
 def _detections_of(
-    detector: StateDetector, recording: RecordingFolder, min_confidence: float, on_progress: OnProgress | None
+    detector: StateDetector,
+    recording: RecordingFolder,
+    min_confidence: float,
+    every: int,
+    on_progress: OnProgress | None,
 ) -> Iterator[StateDetection]:
     opened = open_recording(recording, detector.procedure)
     done = 0
-    frames = opened.frames()
+    frames = islice(opened.frames(), 0, None, every)
     while chunk := list(islice(frames, _CHUNK)):
         found = detector.detect([frame.image for frame in chunk], min_confidence=min_confidence)
         for frame, detections in zip(chunk, found, strict=True):
             yield from (detection.in_frame(frame.index) for detection in detections)
-        done += len(chunk)
+        done = min(done + len(chunk) * every, opened.n_frames)
         if on_progress:
             on_progress(recording.name, done, opened.n_frames)
 

@@ -18,7 +18,7 @@ __all__ = ["OnTraining", "TrainingProgress", "TrainingResult", "TrainingSettings
 class TrainingSettings:
     """How long and how fast."""
 
-    steps: int = 1200
+    steps: int = 900
     learning_rate: float = 2e-3  # greatest, after the warm-up; falls to nothing along a cosine
     weight_decay: float = 0.02
     warmup_steps: int = 100
