@@ -1,0 +1,102 @@
+"""Two gloo processes: each gets its own half of every batch, and together they learn what one process learns.
+
+This file is also the program that the processes run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+
+from stormpsr.config import load_config  # noqa: E402
+from stormpsr.training.data import load_training_data  # noqa: E402
+from stormpsr.training.fit import FitOptions  # noqa: E402
+from stormpsr.training.stages import Run, train_encoder, train_temporal  # noqa: E402
+
+# nothing random in training, and no batch norms, whose statistics belong to a process
+SETTINGS = (
+    *("encoder.backbone=test_vit", "encoder.projection_norm=none"),
+    *("train_encoder.augmentation=none", "train_encoder.optimiser=sgd", "train_encoder.learning_rate=1"),
+    *("train_temporal.frame_drop=0", "train_temporal.optimiser=sgd", "train_temporal.learning_rate=0.1"),
+)
+
+
+class Record(Callback):
+    """The loss of every step, averaged over the processes, and a fingerprint of each item of each batch."""
+
+    def __init__(self) -> None:
+        self.loss: list[float] = []
+        self.items: list[list[float]] = []
+        self.rank = 0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.rank = trainer.global_rank
+        self.loss.append(float(trainer.callback_metrics["train/loss"]))
+        self.items.append(batch[0].double().flatten(1).sum(dim=1).tolist())
+
+
+def train(stage: str, world: Path, settings: Path, folder: Path, encoder: Path, devices: int) -> Record:
+    torch.set_num_threads(1)
+    record = Record()
+    config = load_config(settings, SETTINGS)
+    options = FitOptions(accelerator="cpu", devices=devices, callbacks=(record,))
+    run = Run(config, load_training_data(world, config), folder, options=options)
+    if stage == "encoder":
+        train_encoder(run)
+    else:
+        train_temporal(run, encoder)
+    return record
+
+
+@pytest.mark.parametrize("stage", ["encoder", "temporal"])
+def test_two_processes_share_every_batch_and_have_the_loss_curve_of_one(
+    stage: str, world: Path, settings_file: Path, tmp_path: Path
+) -> None:
+    encoder = tmp_path / "first" / "encoder" / "best"
+    one = train("encoder", world, settings_file, tmp_path / "first", encoder, devices=1)
+    if stage == "temporal":
+        one = train(stage, world, settings_file, tmp_path / "one", encoder, devices=1)
+    words = [stage, world, settings_file, tmp_path / "two", encoder, tmp_path]
+    done = subprocess.run(
+        [sys.executable, __file__, *map(str, words)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    two = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    assert two[0]["loss"] == pytest.approx(one.loss, rel=1e-4)
+    assert max(one.loss) - min(one.loss) > 1e-3 * max(one.loss)  # a flat curve would match anything
+    for rank in range(2):
+        expected = [items[rank::2] for items in one.items]
+        for found, wanted in zip(two[rank]["items"], expected, strict=True):
+            assert found == pytest.approx(wanted, rel=1e-3)
+    assert two[0]["items"] != two[1]["items"]
+
+
+if __name__ == "__main__":
+    name, *paths = sys.argv[1:]
+    in_world, with_settings, into, with_encoder, report = map(Path, paths)
+    recorded = train(name, in_world, with_settings, into, with_encoder, devices=2)
+    text = json.dumps({"loss": recorded.loss, "items": recorded.items})
+    (report / f"rank-{recorded.rank}.json").write_text(text)
