@@ -23,7 +23,16 @@ CANDIDATES: dict[str, list[str]] = {
     "YOLOX-nano": ["--detector", "yolox", "--set", "size=n"],
     "YOLOX-tiny": ["--detector", "yolox", "--set", "size=t"],
 }
-COLUMNS = ("mAP@50", "mAP@50:95", "state right", "wrong parts", "false alarms", "fired obstructed", "minutes", "ms")
+COLUMNS = (
+    "mAP@50",
+    "mAP@50:95",
+    "state right",
+    "wrong parts",
+    "false alarms",
+    "fired obstructed",
+    "processor minutes",
+    "ms",
+)
 
 
 def stormpsr(*arguments: object) -> dict[str, Any]:
@@ -43,10 +52,10 @@ def measure(name: str, options: argparse.Namespace) -> list[str]:
     threads = ["--threads", options.threads] if options.threads else []
     if not (folder / "metrics.json").is_file():
         pictures = [word for folder in options.pictures for word in ("--pictures", folder)]
-        training = ["--steps", options.steps, "--seed", options.seed, *pictures, *size, *CANDIDATES[name]]
-        training += threads
-        stormpsr("detect", "train", options.data, "--out", folder, *training)
-    minutes = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["training"]["minutes"]
+        words = ["--steps", options.steps, "--seed", options.seed, *pictures, *size, *CANDIDATES[name], *threads]
+        stormpsr("detect", "train", options.data, "--out", folder, *words)
+    training = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["training"]
+    minutes = training.get("processor_minutes", training["minutes"])
     scores = stormpsr("detect", "eval", folder, options.data, "--split", "test", "--every", options.every, *threads)
     wrong, silence = scores["wrong_parts"], scores["silence"] or {}
     figures = (

@@ -39,7 +39,7 @@ def export_command(
 
     Example: stormpsr boxes export data/vehicle exchange/vehicle --format yolo --negative-ratio 0.5
     """
-    from stormpsr.cli.detect import need_packages, procedure_of
+    from stormpsr.cli.detect_options import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
     from stormpsr.datasets import SPLITS, find_recordings
@@ -70,7 +70,7 @@ def import_command(
 
     Example: stormpsr boxes import exchange/vehicle --into data/vehicle --replace
     """
-    from stormpsr.cli.detect import need_packages, procedure_of
+    from stormpsr.cli.detect_options import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
     from stormpsr.datasets import find_recordings

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from stormpsr.cli.detect_options import check_data, given, need_packages, procedure_of, settings_of
 from stormpsr.cli.detect_report import Bar, print_evaluation, print_steps, step_rows
 from stormpsr.cli.output import JsonFlag, print_json, print_notes
 
 if TYPE_CHECKING:
-    from stormpsr.detection.detector import StateDetector
     from stormpsr.labels import Note
-    from stormpsr.procedure import Procedure
 
 app = typer.Typer(help="Train, score and run assembly state detectors.", no_args_is_help=True)
 
@@ -84,15 +83,15 @@ def train_command(
     val = read_frames(data, "val", loaded, boxes_folder=boxes, on_note=notes.append)
     print_notes(notes)
     train = train.with_pictures([p for folder in pictures or () for p in read_pictures(folder, loaded)])
-    batch = replace(BatchSettings(), **_given(batch_size=batch_size, negative_ratio=negative_ratio))
-    settings = replace(TrainingSettings(seed=seed, batch=batch), **_given(steps=steps, learning_rate=learning_rate))
-    made = make_detector(detector, loaded, _settings(setting or []))
+    batch = replace(BatchSettings(), **given(batch_size=batch_size, negative_ratio=negative_ratio))
+    settings = replace(TrainingSettings(seed=seed, batch=batch), **given(steps=steps, learning_rate=learning_rate))
+    made = make_detector(detector, loaded, settings_of(setting or []))
     if not as_json:
         typer.echo(
             f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
             f"{len(train.pictures)} single pictures; validation {len(val.readable)} and {len(val.unreadable)}"
         )
-    started = time.perf_counter()
+    started, busy = time.perf_counter(), time.process_time()
     with Bar("training", enabled=not as_json) as bar:
         try:
             result = made.train(train, val, settings, folder=out, on_progress=bar.training)
@@ -101,6 +100,8 @@ def train_command(
             raise
     minutes = (time.perf_counter() - started) / 60
     made.metrics["training"]["minutes"] = round(minutes, 2)
+    # what a machine that others use at the same time would have taken alone, on one core
+    made.metrics["training"]["processor_minutes"] = round((time.process_time() - busy) / 60, 2)
     made.save(out)
     last = result.history[-1].share_right if result.history else None
     calibration = {"temperature": result.calibration.temperature, "bias": result.calibration.bias}
@@ -141,7 +142,7 @@ def eval_command(
 
     _use_threads(threads)
     loaded = _load(detector, wrong_parts)
-    _check_data(loaded, detector, data)
+    check_data(loaded, detector, data)
     procedure = loaded.procedure
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
@@ -185,7 +186,7 @@ def run_command(
 
     _use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None)
-    _check_data(loaded, detector, data)
+    check_data(loaded, detector, data)
     recordings = find_recordings(data, split)
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
@@ -257,68 +258,6 @@ def adopt_command(
         print_json({"folder": str(out), "model": made.config.model})
         return
     typer.echo(f"{made.config.model}: {out}")
-
-
-# ---------------------------------------------------------------------- options
-def need_packages(purpose: str, *names: str) -> None:
-    """Say in one line what to install, before anything runs into a missing package."""
-    from importlib.util import find_spec
-
-    from stormpsr.errors import MissingExtraError
-
-    missing = [name for name in names if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(purpose, "detect", ", ".join(missing))
-
-
-def procedure_of(data: Path, given: str | None) -> Procedure:
-    """The procedure that was asked for, or the one that lies in the data."""
-    from stormpsr.errors import InputError
-    from stormpsr.procedure import Procedure
-
-    if given is not None:
-        return Procedure.load(given)
-    found = _procedure_file(data)
-    if found is None:
-        raise InputError("the data does not say which procedure it shows", path=data, cure="give --procedure")
-    return Procedure.load(found)
-
-
-def _procedure_file(data: Path) -> Path | None:
-    """The first procedure that lies in the data."""
-    from stormpsr.datasets import find_recordings
-
-    own = [recording.path / "procedure.yaml" for recording in find_recordings(data)]
-    return next((path for path in (data / "procedure.yaml", *own) if path.is_file()), None)
-
-
-def _check_data(detector: StateDetector, folder: Path, data: Path) -> None:
-    """Refuse data that shows another procedure than the detector's, where the data says which."""
-    from stormpsr.procedure import Procedure
-
-    found = _procedure_file(data)
-    if found is not None:
-        detector.check_procedure(Procedure.load(found), folder)
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """`name=value` pairs; values are numbers where they look like numbers."""
-    import yaml
-
-    from stormpsr.errors import InputError
-
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"--set {pair}", cure="write it like --set image_size=128")
-        found[name.strip()] = yaml.safe_load(value)
-    return found
 
 
 def _use_threads(threads: int | None) -> None:
