@@ -65,7 +65,7 @@ class Speed:
         sampler = clip_sampler(self.run, stage, recordings)
 
         def loss(batch: Any) -> Tensor:
-            clip_BND, mask_BN, label_BC, _ = batch
+            clip_BND, mask_BN, label_BC, _, _ = batch
             return functional.binary_cross_entropy_with_logits(self.stream.temporal(clip_BND, mask_BN), label_BC)
 
         return ClipEmbeddings(stores, sampler, states, self.offsets_N, epoch=0), loss
@@ -77,7 +77,7 @@ class Speed:
         sampler = clip_sampler(self.run, stage, recordings)
 
         def loss(batch: Any) -> Tensor:
-            image_BNSS3, mask_BN, label_BC, _ = batch
+            image_BNSS3, mask_BN, label_BC, _, _ = batch
             return functional.binary_cross_entropy_with_logits(self.stream(image_BNSS3, mask_BN), label_BC)
 
         return ClipImages(self.run.frames(recordings), sampler, states, self.offsets_N, epoch=0), loss

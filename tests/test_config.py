@@ -67,8 +67,15 @@ def test_single_settings_are_changed_on_top_of_a_preset() -> None:
 
 
 def test_changing_the_kind_of_temporal_model_leaves_the_other_kinds_sizes_behind() -> None:
-    assert load_config("synthetic", ["temporal.kind=lstm", "temporal.width=64"]).temporal == LSTMConfig(width=64)
-    assert load_config("synthetic", ["temporal.kind=transformer"]).temporal == load_config("synthetic").temporal
+    others = ["train_temporal.frame_state_weight=0", "train_joint.frame_state_weight=0"]
+    changed = load_config("synthetic", ["temporal.kind=lstm", "temporal.width=64", *others])
+    assert changed.temporal == LSTMConfig(width=64)
+    assert load_config("synthetic", ["temporal.kind=states"]).temporal == load_config("synthetic").temporal
+
+
+def test_only_a_model_that_reads_single_frames_can_be_taught_what_they_show() -> None:
+    with pytest.raises(InputError, match=r"needs temporal\.kind=states"):
+        load_config("synthetic", ["temporal.kind=lstm"])
 
 
 def test_a_file_of_ones_own_works_like_a_preset(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name() -> None:
         ("- 1", (), "my.yaml:1: settings are a table"),
         ("", ("seed",), "override 'seed' is not understood; write it like"),
         ("seed: 1", ("seed.x=2",), "override 'seed.x=2': 'seed' is no section"),
-        ("", ("temporal.kind=gru",), "temporal.kind is not known; choose: lstm, mlp, tcn, transformer"),
+        ("", ("temporal.kind=gru",), "temporal.kind is not known; choose: lstm, mlp, states, tcn, transformer"),
         ("", ("temporal.kind=lstm", "temporal.heads=2"), "there is no setting 'temporal.heads'"),
         ("", ("clips.window_frames=32",), "clips: n_window is 64, but the window has only 32 frames"),
         ("", ("temporal.heads=7",), "temporal: a width of 128 cannot be divided among 7 heads"),

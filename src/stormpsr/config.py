@@ -31,6 +31,7 @@ __all__ = [
     "LSTMConfig",
     "LocatorTrainingConfig",
     "MLPConfig",
+    "StatesConfig",
     "TCNConfig",
     "TemporalConfig",
     "TemporalTrainingConfig",
@@ -129,8 +130,17 @@ class MLPConfig(_Section):
     dropout: Share = 0.0
 
 
+class StatesConfig(_Section):
+    """What each frame says about each component, pooled with shared weights: for little data (not in the paper)."""
+
+    kind: Literal["states"] = "states"
+    queries: Positive = 8  # averages over the window per component
+    context: Positive = 8  # dimensions of a frame's embedding that all components see
+    hidden_width: Positive = 64
+
+
 TemporalConfig = Annotated[
-    TransformerConfig | LSTMConfig | TCNConfig | MLPConfig,
+    TransformerConfig | LSTMConfig | TCNConfig | MLPConfig | StatesConfig,
     Field(discriminator="kind"),
 ]
 
@@ -219,6 +229,7 @@ class TemporalTrainingConfig(_TrainingConfig):
     recordings: Literal["all", "held_out"] = "all"  # held_out: those kept from the encoder (not in the paper)
     embedding_noise: NotNegative = 0.0  # standard deviation, in those of the embeddings (not in the paper)
     frame_drop: Share = 0.0  # share of a clip's frames that are hidden, never the last (not in the paper)
+    frame_state_weight: NotNegative = 0.0  # of a second loss, the labelled state of every frame; kind states only
     select_by: Literal["event_f1", "clip_f1", "loss"] = "event_f1"  # after decoding into events, per clip, or loss
 
 
@@ -243,6 +254,13 @@ class Config(_Section):
     train_encoder: EncoderTrainingConfig = EncoderTrainingConfig()
     train_temporal: TemporalTrainingConfig = TemporalTrainingConfig()
     train_joint: JointTrainingConfig = JointTrainingConfig()
+
+    @model_validator(mode="after")
+    def _states_can_be_taught(self) -> Config:
+        weighted = self.train_temporal.frame_state_weight or self.train_joint.frame_state_weight
+        if weighted and not isinstance(self.temporal, StatesConfig):
+            raise ValueError("frame_state_weight needs temporal.kind=states: no other model reads single frames")
+        return self
 
 
 # ---------------------------------------------------------------------- reading

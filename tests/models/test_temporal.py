@@ -9,7 +9,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from stormpsr.models.counting import count_multiply_adds, count_parameters  # noqa: E402
-from stormpsr.models.temporal import LSTMModel, MLPModel, TCNModel, TemporalModel, TransformerModel  # noqa: E402
+from stormpsr.models.temporal import (  # noqa: E402
+    LSTMModel,
+    MLPModel,
+    StatesModel,
+    TCNModel,
+    TemporalModel,
+    TransformerModel,
+)
 
 D, C = 16, 5
 Make = Callable[[int], TemporalModel]
@@ -33,7 +40,11 @@ def mlp(n_frames: int) -> TemporalModel:
     return MLPModel(embedding_dim=D, n_frames=n_frames, n_components=C, width=24, hidden_width=32, dropout=0.0)
 
 
-every_model = pytest.mark.parametrize("make", [transformer, lstm, tcn, mlp])
+def states(n_frames: int) -> TemporalModel:
+    return StatesModel(embedding_dim=D, n_frames=n_frames, n_components=C, queries=4, context=4, hidden_width=16)
+
+
+every_model = pytest.mark.parametrize("make", [transformer, lstm, tcn, mlp, states])
 
 
 @every_model

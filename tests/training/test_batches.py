@@ -45,7 +45,7 @@ def sampler() -> ClipSampler:
 def test_clips_of_embeddings_are_those_that_were_drawn_with_their_labels(sampler: ClipSampler) -> None:
     dataset = ClipEmbeddings(EMBEDDINGS, sampler, STATES, OFFSETS, epoch=2)
     assert len(dataset) == 3
-    clip_BND, mask_BN, label_BC, number = dataset[1]
+    clip_BND, mask_BN, label_BC, state_BNC, number = dataset[1]
     recordings, ends = sampler.batch(2, 1)
     assert number == 1
     for i, (recording, end) in enumerate(zip(recordings, ends, strict=True)):
@@ -54,10 +54,11 @@ def test_clips_of_embeddings_are_those_that_were_drawn_with_their_labels(sampler
         np.testing.assert_array_equal(clip_BND[i, :, 0], np.where(mask[0], frames[0], 0))
         np.testing.assert_array_equal(clip_BND[i, :, 1], np.where(mask[0], recording, 0))
         np.testing.assert_array_equal(label_BC[i], clip_labels(STATES[recording], frames, mask)[0])
+        np.testing.assert_array_equal(state_BNC[i], STATES[recording][frames[0]])
 
 
 def test_clips_of_pictures_are_those_that_were_drawn(sampler: ClipSampler) -> None:
-    image_BNSS3, _, _, _ = ClipImages(PICTURES, sampler, STATES, OFFSETS, epoch=0)[0]
+    image_BNSS3, _, _, _, _ = ClipImages(PICTURES, sampler, STATES, OFFSETS, epoch=0)[0]
     recordings, ends = sampler.batch(0, 0)
     assert image_BNSS3.shape == (12, 4, 2, 2, 3)
     np.testing.assert_array_equal(image_BNSS3[:, -1, 0, 0, 0], ends + 100 * recordings)

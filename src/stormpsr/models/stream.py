@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from stormpsr.config import Config, EncoderConfig, LSTMConfig, MLPConfig, TCNConfig
+from stormpsr.config import Config, EncoderConfig, LSTMConfig, MLPConfig, StatesConfig, TCNConfig
 from stormpsr.models.encoder import SpatialEncoder
-from stormpsr.models.temporal import LSTMModel, MLPModel, TCNModel, TemporalModel, TransformerModel
+from stormpsr.models.temporal import LSTMModel, MLPModel, StatesModel, TCNModel, TemporalModel, TransformerModel
 
 __all__ = ["SpatioTemporalModel", "build_encoder", "build_stream", "build_temporal"]
 
@@ -58,6 +58,8 @@ def build_temporal(config: Config, n_components: int) -> TemporalModel:
             return TCNModel(**sizes)
         case MLPConfig():
             return MLPModel(**sizes)
+        case StatesConfig():
+            return StatesModel(**sizes)
         case _:
             return TransformerModel(**sizes)
 

@@ -1,6 +1,6 @@
 """Temporal models: the embeddings of a clip's frames become one logit per component: did it change within the clip?
 
-All four have the same interface, `forward(embedding_BND, mask_BN) -> logits_BC`. The mask is False for frames before
+All have the same interface, `forward(embedding_BND, mask_BN) -> logits_BC`. The mask is False for frames before
 the recording began; what stands in their place has no influence. Clips are aligned at their last frame.
 
 Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width of the model, C components.
@@ -12,11 +12,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LSTMModel", "MLPModel", "TCNModel", "TemporalModel", "TransformerModel"]
+__all__ = ["LSTMModel", "MLPModel", "StatesModel", "TCNModel", "TemporalModel", "TransformerModel"]
 
 
 class TemporalModel(nn.Module):
-    """What the four have in common."""
+    """What all have in common."""
 
     def __init__(self, n_frames: int) -> None:
         super().__init__()
@@ -154,3 +154,62 @@ class MLPModel(TemporalModel):
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         return self.head(self.body((embedding_BND * mask_BN[:, :, None]).flatten(1)))
+
+
+class StatesModel(TemporalModel):
+    """What each frame says about each component, pooled over the window; the same weights for all components.
+
+    A linear layer reads from every frame whether each component is absent, correct or wrong. A few queries, each with a
+    taste for a part of the window and for sure readings, average what was read; a small network compares the averages.
+    Components share everything but a bias, so every one of them teaches all others: a model for little data, with some
+    ten thousand parameters. `read_states` can be taught the labelled state of every frame (`frame_state_weight`).
+
+    The paper has no such model.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding_dim: int,
+        n_frames: int,
+        n_components: int,
+        queries: int,
+        context: int,
+        hidden_width: int,
+    ) -> None:
+        super().__init__(n_frames)
+        self.n_components = n_components
+        self.scale = nn.BatchNorm1d(embedding_dim, affine=False)
+        self.read = nn.Linear(embedding_dim, 3 * n_components)
+        self.context = nn.Linear(embedding_dim, context)
+        self.taste = nn.Linear(6, queries)  # for readings: probabilities and their logarithms
+        place_N = torch.linspace(-1, 1, n_frames) if n_frames > 1 else torch.zeros(1)
+        self.place_QN = nn.Parameter(torch.linspace(-4, 4, queries)[:, None] * place_N)  # from the oldest to the newest
+        self.compare = nn.Sequential(
+            nn.Linear(queries * (3 + context) + n_components, hidden_width),
+            nn.GELU(),
+            nn.Linear(hidden_width, hidden_width),
+            nn.GELU(),
+            nn.Linear(hidden_width, 1),
+        )
+        self.register_buffer("which_CC", torch.eye(n_components), persistent=False)
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        return self.with_states(embedding_BND, mask_BN)[0]
+
+    def with_states(self, embedding_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of a change, (B, C), and of what each frame shows: absent, correct, wrong, (B, N, C, 3)."""
+        scaled_BND = torch.zeros_like(embedding_BND)
+        scaled_BND[mask_BN] = self.scale(embedding_BND[mask_BN])
+        logits_BNC3 = self.read(scaled_BND).unflatten(-1, (self.n_components, 3))
+        log_BNC3 = torch.log_softmax(logits_BNC3, dim=-1)
+        read_BNC3 = log_BNC3.exp()
+        taste_BNCQ = self.taste(torch.cat([read_BNC3, log_BNC3.clamp(min=-6) / 3], dim=-1))
+        hidden_B11N = ~mask_BN[:, None, None]
+        weight_BCQN = (taste_BNCQ.permute(0, 2, 3, 1) + self.place_QN).masked_fill(hidden_B11N, -1e4).softmax(dim=-1)
+        pooled_BCX = torch.einsum("bcqn,bncs->bcqs", weight_BCQN, read_BNC3).flatten(2)
+        place_BQN = self.place_QN.masked_fill(hidden_B11N[:, 0], -1e4).softmax(dim=-1)
+        context_BX = (place_BQN @ self.context(scaled_BND)).flatten(1)
+        batch, n = len(mask_BN), self.n_components
+        known = [pooled_BCX, context_BX[:, None].expand(-1, n, -1), self.which_CC.expand(batch, -1, -1)]
+        return self.compare(torch.cat(known, dim=-1))[..., 0], logits_BNC3

@@ -83,7 +83,10 @@ class KeyFrameImages(Dataset):
 
 
 class _Clips(Dataset):
-    """What the two sorts of clips share: (clip, mask_BN, label_BC, number of the batch)."""
+    """What the two sorts of clips share: (clip, mask_BN, label_BC, state_BNC, number of the batch).
+
+    The labels say which components changed within the clip, the states what every frame of it shows.
+    """
 
     def __init__(
         self,
@@ -100,12 +103,13 @@ class _Clips(Dataset):
     def __len__(self) -> int:
         return self._sampler.batches_per_epoch
 
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
         recording_B, end_B = self._sampler.batch(self._epoch, number)
         frame_BN, mask_BN = clip_windows(end_B, self._offsets_N)
-        label_BC = clip_labels(self._states_XC, frame_BN + self._start_R[recording_B][:, None], mask_BN)
-        clip = self._read(recording_B, frame_BN, mask_BN)
-        return torch.from_numpy(clip), torch.from_numpy(mask_BN), torch.from_numpy(label_BC).float(), number
+        place_BN = frame_BN + self._start_R[recording_B][:, None]
+        label_BC = torch.from_numpy(clip_labels(self._states_XC, place_BN, mask_BN)).float()
+        clip, mask = torch.from_numpy(self._read(recording_B, frame_BN, mask_BN)), torch.from_numpy(mask_BN)
+        return clip, mask, label_BC, torch.from_numpy(self._states_XC[place_BN]), number
 
     def _read(
         self, recording_B: NDArray[np.int64], frame_BN: NDArray[np.int64], mask_BN: NDArray[np.bool_]

@@ -239,6 +239,18 @@ def _change_loss(logit_BC: Tensor, label_BC: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(logit_BC, label_BC, reduction="sum") / len(logit_BC)
 
 
+def _clip_loss(
+    temporal: nn.Module, clip_BND: Tensor, mask_BN: Tensor, label_BC: Tensor, state_BNC: Tensor, state_weight: float
+) -> Tensor:
+    """The loss of changes, and that of what single frames show, where it has a weight and the model reads them."""
+    if not state_weight:
+        return _change_loss(temporal(clip_BND, mask_BN), label_BC)
+    logit_BC, read_BNC3 = temporal.with_states(clip_BND, mask_BN)
+    class_XC = state_BNC[mask_BN].long() % 3  # absent, correct, wrong
+    surprise = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten())
+    return _change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * surprise
+
+
 def _disturb(
     embedding_BND: Tensor, mask_BN: Tensor, *, noise: float, frame_drop: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -313,8 +325,8 @@ class TemporalTask(_ChangeTask):
         stage = self.config.train_temporal
         return make_optimiser(stage, [(self.temporal, stage.learning_rate)], steps_per_epoch=self._steps_per_epoch())
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, int], index: int) -> Tensor:
-        clip_BND, mask_BN, label_BC, number = batch
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
+        clip_BND, mask_BN, label_BC, state_BNC, number = batch
         stage = self.config.train_temporal
         clip_BND, mask_BN = _disturb(
             clip_BND,
@@ -323,7 +335,7 @@ class TemporalTask(_ChangeTask):
             frame_drop=stage.frame_drop,
             generator=self._generator(number),
         )
-        loss = _change_loss(self.temporal(clip_BND, mask_BN), label_BC)
+        loss = _clip_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, stage.frame_state_weight)
         self._log_loss(loss)
         return loss
 
@@ -378,8 +390,8 @@ class JointTask(_ChangeTask):
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, int], index: int) -> Tensor:
-        image_BNSS3, mask_BN, label_BC, number = batch
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
+        image_BNSS3, mask_BN, label_BC, state_BNC, number = batch
         stage = self.config.train_joint
         embedding_BND = self.stream.encoder.embed(image_BNSS3.flatten(0, 1)).unflatten(0, mask_BN.shape)
         embedding_BND, mask_BN = _disturb(
@@ -389,7 +401,8 @@ class JointTask(_ChangeTask):
             frame_drop=stage.frame_drop,
             generator=self._generator(number),
         )
-        loss = _change_loss(self.stream.temporal(embedding_BND, mask_BN), label_BC)
+        temporal, weight = self.stream.temporal, stage.frame_state_weight
+        loss = _clip_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, weight)
         self._log_loss(loss)
         return loss
 
