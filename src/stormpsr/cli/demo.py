@@ -1,120 +1,258 @@
-"""`stormpsr demo`: see what the package does, in seconds."""
+"""`stormpsr demo`: see what the package does, in a minute."""
 
 from __future__ import annotations
 
-from importlib import resources
+import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, number, print_json, print_table
+from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.evaluation.baselines import DetectedRecording
-    from stormpsr.procedure import Procedure
-    from stormpsr.recognition.decoders import DecoderMethod
+    from collections.abc import Mapping
+
+    from stormpsr.cli.demo_film import Film
+    from stormpsr.cli.demo_live import Display, StepBoard
+    from stormpsr.cli.demo_world import DrawnRecording
+    from stormpsr.evaluation.summary import RecordingResult
+    from stormpsr.recognition.percepts import PerceptTable
+    from stormpsr.recognizer.folder import RecognizerModel
 
 __all__ = ["demo_command"]
 
-_THRESHOLD = 4.0  # accumulated confidence; the published default of 8 misses short views
+_SEED = 2026
 
 
 def demo_command(
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Folder of a model of the vehicle, or the name of a shipped one.")
+    ] = "vehicle",
+    seed: Annotated[
+        int, typer.Option(min=1, help="Of the recording; another seed, another assembly. Training used seed 0.")
+    ] = _SEED,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Cut the recording after so many seconds.")] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Show the published decoders instead, without networks.")
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with meccano_psr/ and meccano_asd/ (public annotations); default: a shipped example."
+            help="For --baselines: folder with meccano_psr/ and meccano_asd/ (public annotations); default: a shipped "
+            "example."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to put the picture and the figures.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for all that is written.")] = Path("demo"),
     as_json: JsonFlag = False,
 ) -> None:
-    """See what the package does: decode, score and draw an example. With the three published baselines.
+    """Watch somebody assemble a vehicle, and see which steps are recognised, and when.
 
-    With --data, the detections are the annotated boxes of MECCANO's test recordings: real people, a perfect detector.
+    Draws a recording that the model has not seen and recognises its steps with each stream alone and with both, while
+    it is drawn. Writes a report and a video.
 
-    Without, they are those of a small invented example.
+    With --baselines: the three published decoders on annotated boxes or on a small example, scored and drawn.
 
     Example: stormpsr demo --out demo
     """
-    import json
-
-    from stormpsr.cli.output import write_text
-    from stormpsr.errors import MissingExtraError
-    from stormpsr.evaluation.baselines import score_baseline
-    from stormpsr.evaluation.plots import plot_summary
-    from stormpsr.evaluation.runner import summary_json
-    from stormpsr.procedure import Procedure
-
-    procedure = Procedure.load("industreal" if data is None else "meccano")
-    recordings = _recordings(procedure, data)
-    methods: dict[str, DecoderMethod] = {"B1 naive": "naive", "B2 confidence": "confidence", "B3 expected": "expected"}
-    summaries = {
-        name: score_baseline(recordings, procedure, method, threshold=_THRESHOLD) for name, method in methods.items()
-    }
-    write_text(out / "scores.json", json.dumps({k: summary_json(s) for k, s in summaries.items()}, indent=2) + "\n")
-    written = [out / "scores.json"]
-    try:
-        plot_summary(summaries["B3 expected"], procedure, out / "timeline.png")
-        written.append(out / "timeline.png")
-    except MissingExtraError as error:
-        typer.echo(f"no picture: {error}", err=True)
-    title = "A small invented example: three assemblies of a construction-set car"
-    if data is not None:
-        title = "A perfect detector on MECCANO's test recordings (annotated boxes as detections)"
-    if as_json:
-        rows = {name: {"pos": s.all.pos, "f1": s.all.f1, "tau": s.all.delay_seconds} for name, s in summaries.items()}
-        print_json({"title": title, "scores": rows, "written": [str(path) for path in written]})
-        return
-    rows_text = [
-        [
-            name,
-            number(summary.all.pos),
-            number(summary.all.f1),
-            number(summary.all.delay_seconds, 1),
-            str(summary.all.true_positives),
-            str(summary.all.false_positives),
-            str(summary.all.false_negatives),
-        ]
-        for name, summary in summaries.items()
-    ]
-    columns = ["decoder", "POS", "F1", "tau (s)", "TP", "FP", "FN"]
-    print_table(title, columns, rows_text, right=range(1, 7))
-    typer.echo("POS: were the steps recognised in the order in which they were done?  F1: were they the right ones?")
-    typer.echo("tau: how late? A detector has to wait for a clear view of the whole object.")
-    for path in written:
-        typer.echo(f"written: {path}")
-
-
-def _recordings(procedure: Procedure, data: Path | None) -> list[DetectedRecording]:
-    """Labels and detections: MECCANO's annotated boxes, or the shipped example."""
-    from stormpsr.datasets import find_recordings
-    from stormpsr.detections import read_detections
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.baselines import DetectedRecording
-    from stormpsr.evaluation.oracle import read_oracle_recording
-    from stormpsr.labels import STATES_FILE, STEPS_FILE, read_states, read_steps
 
+    if out.is_file():
+        raise InputError("the output is a file", path=out, cure="give the path of a folder")
+    if baselines:
+        from stormpsr.cli.demo_baselines import show_baselines
+
+        show_baselines(data, out, as_json=as_json)
+        return
     if data is not None:
-        for name in ("meccano_psr", "meccano_asd"):
-            if not (data / name).is_dir():
-                cure = "--data is the folder that holds meccano_psr/ and meccano_asd/"
-                raise InputError(f"there is no folder {name} in it", path=data, cure=cure)
-        folders = find_recordings(data / "meccano_psr", "test")
-        found = [read_oracle_recording(folder, data / "meccano_asd", procedure) for folder in folders]
-        return [recording for recording in found if recording is not None]
-    with resources.as_file(resources.files("stormpsr") / "examples" / "car") as root:
-        recordings = []
-        for folder in find_recordings(root / "recordings"):
-            variant = procedure.variant_of_recording(folder.name)
-            recordings.append(
-                DetectedRecording(
-                    name=folder.name,
-                    variant=variant.name if variant else None,
-                    labels=tuple(read_steps(folder.path / STEPS_FILE, procedure)),
-                    timeline=read_states(folder.path / STATES_FILE, procedure),
-                    detections=tuple(read_detections(root / "detections" / f"{folder.name}.csv", procedure)),
-                )
-            )
-        return recordings
+        raise InputError("--data belongs to --baselines", cure="add --baselines, or leave --data out")
+    _show_recognition(model, seed, seconds, out, as_json=as_json)
+
+
+def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Path, *, as_json: bool) -> None:
+    """Draw, watch, score, write, tell."""
+    from stormpsr.cli.recognizer_options import load, need_recognizer_packages
+
+    need_recognizer_packages("recognising steps", "PIL")
+    from stormpsr.cli.demo_film import SPEED, Film
+    from stormpsr.cli.demo_live import StepBoard, make_display
+    from stormpsr.cli.demo_world import DrawnRecording, demo_spec
+    from stormpsr.recognizer.folder import resolve_model
+
+    began = time.perf_counter()
+    folder = resolve_model(model_name)  # before anything is drawn
+    world = out / (f"world-{seed}" + ("" if seconds is None else f"-{seconds:g}s"))
+    recording = DrawnRecording(world, demo_spec(seed, seconds))
+    run, report, video = out / "run", out / "report.html", out / "annotated.mp4"
+    _claim(run, recording)
+    with ExitStack() as stack:
+        stack.enter_context(recording)
+        # one thread: the other core draws the recording and the video
+        loaded = load(str(folder), None, None, threads=1)
+        loaded.check_procedure(recording.procedure, folder)
+        board = StepBoard(recording, loaded.methods)
+        display = stack.enter_context(make_display(board, recording, as_json=as_json))
+        film = stack.enter_context(Film(video, loaded.procedure, recording, loaded.methods[-1]))
+        percepts = _watch(loaded, recording, board, display, film)
+        recording.wait()
+        display.say("writing the report")
+        results = _judge(loaded, recording, percepts, run)
+        _write_report(run, report)
+        display.say("finishing the video")
+    taken = time.perf_counter() - began
+    written = {
+        report: "open it in a browser",
+        video: f"{SPEED} times as fast",
+        run: "events and evidence; 'stormpsr report' reads it",
+        recording.path: "the recording",
+    }
+    if as_json:
+        print_json(_as_json(board, results, recording, loaded, taken, list(written)))
+        return
+    display.conclude()
+    _print_scores(results)
+    typer.echo(in_words(results))
+    for path, what in written.items():
+        typer.echo(f"written: {path} ({what})")
+
+
+def _claim(run: Path, recording: DrawnRecording) -> None:
+    """Refuse a folder that holds another run; our own is made again."""
+    from stormpsr.errors import InputError
+    from stormpsr.evaluation.run_folder import RUN_FILE, read_run
+
+    if (run / RUN_FILE).is_file():
+        if set(read_run(run).names) - {recording.spec.id}:
+            raise InputError("the folder holds another run", path=run, cure="give another folder with --out")
+        (run / RUN_FILE).unlink()  # it is written last: until then the run is unfinished
+
+
+# ---------------------------------------------------------------------- watching
+def _watch(
+    model: RecognizerModel, recording: DrawnRecording, board: StepBoard, display: Display, film: Film
+) -> PerceptTable:
+    """One look per frame for all methods; what the networks said is kept for the report."""
+    from stormpsr.recognition.percepts import PerceptTable
+    from stormpsr.recognizer.streaming import SeveralMethods
+
+    recognizer = SeveralMethods.of(model, model.methods, recording.spec.variant)
+    shown = model.methods[-1]
+    percepts = []
+    for frame in recording.frames():
+        before = recognizer.percept
+        events = recognizer.update(frame)
+        if recognizer.percept is not None and recognizer.percept is not before:
+            percepts.append(recognizer.percept)
+        news = board.update(frame, events)
+        display.show(news)
+        film.add(frame, events[shown], recognizer.decoders[shown].share, recognizer.percept)
+    return PerceptTable.of(percepts, model.procedure.n_components)
+
+
+def _judge(
+    model: RecognizerModel, recording: DrawnRecording, percepts: PerceptTable, run: Path
+) -> dict[str, RecordingResult]:
+    """Scores by the labels on disk, and a run folder."""
+    from dataclasses import asdict
+
+    from stormpsr.datasets import RecordingFolder
+    from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RunInfo, write_recording, write_run
+    from stormpsr.evaluation.runner import summary_json
+    from stormpsr.evaluation.summary import summarise
+    from stormpsr.recognizer.evaluating import judge
+    from stormpsr.recognizer.labelled import LabelledPercepts
+    from stormpsr.recording import open_recording
+
+    place = RecordingFolder(recording.spec.id, recording.spec.split, recording.path)
+    labelled = LabelledPercepts.of(open_recording(place, model.procedure), percepts, model.procedure)
+    judged, results = judge(model, labelled, model.methods, data=recording.folder)
+    write_recording(run, judged)
+    infos = (MethodInfo(name, METHOD_TITLES[name], asdict(model.fusion_settings(name))) for name in model.methods)
+    info = RunInfo(
+        title=f"{model.procedure.title or model.procedure.name}: the recording of the demo",
+        model=str(model.path),
+        data=str(recording.folder),
+        split=recording.spec.split,
+        protocol="paper",
+        methods=tuple(infos),
+        summary={name: summary_json(summarise([result], model.procedure)) for name, result in results.items()},
+    )
+    write_run(run, info, model.procedure)
+    return dict(results)
+
+
+def _write_report(run: Path, path: Path) -> None:
+    from stormpsr.cli.output import write_text
+    from stormpsr.evaluation.report.page import render_report
+    from stormpsr.evaluation.run_folder import read_run
+
+    write_text(path, render_report(read_run(run)))
+
+
+# ---------------------------------------------------------------------- telling
+def _print_scores(results: Mapping[str, RecordingResult]) -> None:
+    from stormpsr.evaluation.run_folder import METHOD_TITLES
+
+    rows = [
+        [
+            METHOD_TITLES[name],
+            number(result.scores.pos),
+            number(result.scores.f1),
+            number(result.scores.delay_seconds, 1),
+            str(result.scores.true_positives),
+            str(result.scores.false_positives),
+            str(len(result.scores.unmatched_labels)),
+        ]
+        for name, result in results.items()
+    ]
+    columns = ["method", "POS", "F1", "tau (s)", "found", "false", "missed"]
+    print_table("Scores of this one recording, by the paper's definitions", columns, rows, right=range(1, 7))
+
+
+def in_words(results: Mapping[str, RecordingResult]) -> str:
+    """One sentence for somebody who has never heard of POS; the main method is the last of `results`."""
+    from stormpsr.evaluation.run_folder import METHOD_TITLES
+
+    *others, main = results
+    scores, n = results[main].scores, len(results[main].labels)
+    late = "" if scores.delay_seconds is None else f", on average {scores.delay_seconds:.1f} s after completion"
+    false = counted(scores.false_positives, "false alarm") if scores.false_positives else "no false alarm"
+    text = f"{METHOD_TITLES[main]} recognised {scores.true_positives} of {counted(n, 'step')}{late}, with {false}"
+    for name in others:
+        scores = results[name].scores
+        late = "" if scores.delay_seconds is None else f"{scores.delay_seconds:.1f} s after, "
+        false = counted(scores.false_positives, "false alarm") if scores.false_positives else "no false alarm"
+        text += f"; {METHOD_TITLES[name].lower()}: {scores.true_positives} ({late}{false})"
+    return f"{text}."
+
+
+def _as_json(
+    board: StepBoard,
+    results: Mapping[str, RecordingResult],
+    recording: DrawnRecording,
+    model: RecognizerModel,
+    taken: float,
+    written: list[Path],
+) -> dict[str, Any]:
+    scores = {
+        name: {
+            "pos": result.scores.pos,
+            "f1": result.scores.f1,
+            "tau": result.scores.delay_seconds,
+            "true_positives": result.scores.true_positives,
+            "false_positives": result.scores.false_positives,
+            "false_negatives": result.scores.false_negatives,
+        }
+        for name, result in results.items()
+    }
+    return {
+        "model": str(model.path),
+        "recording": {"path": str(recording.path), "frames": recording.n_frames, "fps": recording.fps},
+        "steps": board.as_json(),
+        "scores": scores,
+        "in_words": in_words(results),
+        "frames_per_second": board.frames_per_second,
+        "seconds": taken,
+        "written": [str(path) for path in written],
+    }

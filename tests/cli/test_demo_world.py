@@ -1,0 +1,182 @@
+"""The recording of the demo is watched while it is drawn. Drawing itself is replaced by files of one colour."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stormpsr.cli.demo_world import DrawnRecording, demo_spec
+from stormpsr.errors import InputError
+from stormpsr.synthetic import generate as generate_module
+
+cv2 = pytest.importorskip("cv2", reason="pictures are read with OpenCV")
+pytest.importorskip("trimesh", reason="products are read with trimesh")
+
+N_FRAMES = 30
+Answer = tuple[int, dict[str, str]]
+Attempt = Callable[[Any, Any, Path], Answer]  # as `_Pool._attempt`: pool, spec, folder to draw into
+
+
+def draw(draft: Path, first: int, past: int) -> None:
+    """Frame k is a picture of grey level 5 k."""
+    (draft / "rgb").mkdir(parents=True, exist_ok=True)
+    for index in range(first, past):
+        cv2.imwrite(str(draft / "rgb" / f"{index:06d}.jpg"), np.full((8, 8, 3), 5 * index, dtype=np.uint8))
+
+
+def greys(recording: DrawnRecording) -> list[int]:
+    return [round(float(frame.image.mean()) / 5) for frame in recording.frames()]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> DrawnRecording:
+    return DrawnRecording(tmp_path / "world", demo_spec(2026, 3.0))
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces drawing: the first attempt calls the first function, and so on."""
+
+    def replace(*given: Attempt) -> None:
+        left = iter(given)
+        monkeypatch.setattr(generate_module._Pool, "_attempt", lambda pool, spec, draft: next(left)(pool, spec, draft))
+
+    return replace
+
+
+def test_the_plan_says_what_will_be_seen_before_it_is_drawn(tmp_path: Path) -> None:
+    whole = DrawnRecording(tmp_path, demo_spec(2026, None))
+    assert whole.procedure.name == "vehicle"
+    assert whole.spec.variant == "assy"
+    frames = [label.frame for label in whole.labels]
+    assert 3 <= len(frames) <= len(whole.labels_with_errors)
+    assert frames == sorted(frames)
+    assert frames[-1] < whole.n_frames
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_seed_is_another_assembly(tmp_path: Path) -> None:
+    assert DrawnRecording(tmp_path, demo_spec(1, None)).labels != DrawnRecording(tmp_path, demo_spec(2, None)).labels
+
+
+def test_frames_are_seen_before_the_recording_is_complete(
+    recording: DrawnRecording, attempts: Callable[..., None]
+) -> None:
+    seen_half = threading.Event()
+    in_time: list[bool] = []
+
+    def attempt(pool: Any, spec: Any, draft: Path) -> Answer:
+        draw(draft, 0, 15)
+        pool.on_progress(spec.id, 15, N_FRAMES)
+        in_time.append(seen_half.wait(timeout=60))
+        draw(draft, 15, N_FRAMES)
+        pool.on_progress(spec.id, N_FRAMES, N_FRAMES)
+        return 0, {}
+
+    attempts(attempt)
+    with recording:
+        for frame in recording.frames():
+            assert round(float(frame.image.mean()) / 5) == frame.index
+            assert frame.time_seconds == frame.index / 10
+            if frame.index == 14:
+                assert not recording.path.exists()
+                seen_half.set()
+        recording.wait()
+    assert in_time == [True]
+    assert frame.index == N_FRAMES - 1
+    assert recording.drawn == N_FRAMES
+    assert recording.path.is_dir()
+
+
+def test_a_frame_that_was_not_reported_is_not_read(recording: DrawnRecording, attempts: Callable[..., None]) -> None:
+    """It may be half written."""
+
+    def attempt(pool: Any, spec: Any, draft: Path) -> Answer:
+        draw(draft, 0, 15)
+        (draft / "rgb" / "000015.jpg").write_bytes(b"half a pic")
+        pool.on_progress(spec.id, 15, N_FRAMES)
+        threading.Event().wait(0.3)
+        draw(draft, 15, N_FRAMES)
+        return 0, {}
+
+    attempts(attempt)
+    with recording:
+        assert greys(recording) == list(range(N_FRAMES))
+
+
+def test_a_crash_of_the_drawing_process_is_not_noticed(
+    recording: DrawnRecording, attempts: Callable[..., None]
+) -> None:
+    seen_some = threading.Event()
+
+    def crash(pool: Any, spec: Any, draft: Path) -> Answer:
+        draw(draft, 0, 20)
+        pool.on_progress(spec.id, 20, N_FRAMES)
+        assert seen_some.wait(timeout=60)
+        return -6, {"stderr": ""}
+
+    def work(pool: Any, spec: Any, draft: Path) -> Answer:
+        threading.Event().wait(0.2)  # as long as a process takes to begin
+        for done in (10, 20, N_FRAMES):
+            draw(draft, done - 10, done)
+            pool.on_progress(spec.id, done, N_FRAMES)
+        return 0, {}
+
+    attempts(crash, work)
+    seen = []
+    with recording:
+        for frame in recording.frames():
+            seen.append(round(float(frame.image.mean()) / 5))
+            if frame.index == 12:
+                seen_some.set()
+                threading.Event().wait(0.1)
+    assert seen == list(range(N_FRAMES))
+
+
+def test_what_stops_the_drawing_is_said_where_frames_are_awaited(
+    recording: DrawnRecording, attempts: Callable[..., None]
+) -> None:
+    attempts(lambda pool, spec, draft: (2, {"problem": "the disk is full", "cure": "make room"}))
+    with recording, pytest.raises(InputError, match="the disk is full; make room"):
+        greys(recording)
+    with pytest.raises(InputError, match="the disk is full"):
+        recording.wait()
+
+
+def test_a_picture_that_is_missing_in_the_end_is_named(
+    recording: DrawnRecording, attempts: Callable[..., None]
+) -> None:
+    def attempt(pool: Any, spec: Any, draft: Path) -> Answer:
+        draw(draft, 0, 7)
+        return 0, {}
+
+    attempts(attempt)
+    with recording, pytest.raises(InputError, match=r"frame 7 of the recording is missing; delete .*world and start"):
+        greys(recording)
+
+
+def test_leaving_early_stops_the_drawing_and_leaves_nothing_behind(
+    recording: DrawnRecording, attempts: Callable[..., None]
+) -> None:
+    asked = 0
+
+    def attempt(pool: Any, spec: Any, draft: Path) -> Answer:
+        nonlocal asked
+        draw(draft, 0, 10)
+        for _ in range(10_000):
+            asked += 1
+            pool.on_progress(spec.id, 10, N_FRAMES)
+            threading.Event().wait(0.01)
+        return 0, {}
+
+    attempts(attempt)
+    with recording:
+        assert next(recording.frames()).index == 0
+    assert 1 <= asked < 10_000
+    assert not recording.path.exists()
+    assert [entry.name for entry in recording.path.parent.iterdir()] == []
