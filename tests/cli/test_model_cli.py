@@ -38,8 +38,50 @@ def test_the_paper_preset_has_the_published_sizes(run: Run) -> None:
     assert temporal["parameters"] == pytest.approx(6 * layer, rel=0.02)
 
 
+@pytest.mark.parametrize("kind", ["transformer", "lstm", "tcn", "mlp"])
+def test_a_model_that_looks_back_further_computes_more(run: Run, kind: str) -> None:
+    shown = []
+    for window in ("16", "64", "256"):
+        settings = (
+            *(f"temporal.kind={kind}", f"clips.window_frames={window}", f"clips.n_window={window}"),
+            "encoder.backbone=test_vit",  # small, and of no interest here
+        )
+        code, out, _ = run("paper-meccano", "--json", *(word for setting in settings for word in ("-o", setting)))
+        assert code == 0
+        shown.append(json.loads(out)["stages"][-1])
+    assert [stage["shape_in"] for stage in shown] == [[16, 128], [64, 128], [256, 128]]
+    counted = [stage["multiply_adds"] for stage in shown]
+    assert counted[0] < counted[1] < counted[2]
+
+
+def test_dinov2_and_dinov3_are_one_line_away(run: Run) -> None:
+    published = {"vit_small_patch14_dinov2.lvd142m": 22.06e6, "vit_small_patch16_dinov3.lvd1689m": 21.59e6}
+    for backbone, parameters in published.items():
+        code, out, _ = run("paper-meccano", "--json", "-o", f"encoder.backbone={backbone}")
+        stage = json.loads(out)["stages"][0]
+        assert code == 0
+        assert stage["what"] == backbone
+        # with fewer positions than at the published image size, and a last layer of its own
+        assert stage["parameters"] == pytest.approx(parameters, rel=0.03)
+
+
+def test_a_locator_and_a_crop_are_counted(run: Run) -> None:
+    small = ("encoder.backbone=mobilenetv4_conv_small_050", "encoder.image_size=160", "encoder.n_queries=4")
+    shown = []
+    for crop_size in (96, 0):
+        settings = (*small, f"encoder.crop_size={crop_size}")
+        _, out, _ = run("paper-meccano", "--json", *(word for setting in settings for word in ("-o", setting)))
+        shown.append({stage["name"]: stage for stage in json.loads(out)["stages"]})
+    cropped, whole = shown
+    assert cropped["locator"]["shape_in"] == [160, 160, 3]
+    assert cropped["locator"]["parameters"] > 100_000
+    assert cropped["backbone"]["shape_in"] == [3, 96, 96]
+    assert "locator" not in whole
+    assert whole["backbone"]["multiply_adds"] > 2 * cropped["backbone"]["multiply_adds"]
+
+
 def test_settings_can_be_changed_for_a_look(run: Run) -> None:
-    code, out, _ = run("synthetic", "--components", "7", "-o", "temporal.kind=lstm", "-o", "encoder.image_size=64")
+    code, out, _ = run("paper-meccano", "--components", "7", "-o", "temporal.kind=lstm", "-o", "encoder.image_size=64")
     assert code == 0
     assert "7 components" in out
     assert "lstm" in out

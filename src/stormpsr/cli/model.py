@@ -67,7 +67,7 @@ def show_command(
         ],
         right=(4, 5),
     )
-    per_frame = sum(stage.multiply_adds for stage in stages[:2])
+    per_frame = sum(stage.multiply_adds for stage in stages if stage.per == "frame" and stage.in_use)
     typer.echo(
         f"in all {_large(sum(stage.parameters for stage in stages))} parameters; in use, a frame costs "
         f"{_large(per_frame)} multiply-adds and a prediction {_large(stages[-1].multiply_adds)} more"

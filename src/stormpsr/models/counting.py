@@ -13,8 +13,8 @@ __all__ = ["count_multiply_adds", "count_parameters"]
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Numbers that training changes."""
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    """Numbers that were learnt, in this training or in one before."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def count_multiply_adds(module: nn.Module, run: Callable[[nn.Module], Tensor]) -> int:
@@ -23,7 +23,7 @@ def count_multiply_adds(module: nn.Module, run: Callable[[nn.Module], Tensor]) -
     Counted without computing: the module's copy holds shapes and no numbers, and `run` must make its inputs with
     `device="meta"`. On a real device some fused operators would go uncounted.
     """
-    shapes_only = copy.deepcopy(module).to("meta").eval()
+    shapes_only = copy.deepcopy(module).to("meta").eval().requires_grad_(False)
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         run(shapes_only)

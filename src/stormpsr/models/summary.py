@@ -29,30 +29,40 @@ class StageSize:
     parameters: int
     multiply_adds: int  # for one frame or one clip
     per: str  # frame or clip
+    in_use: bool = True  # False: for training only
 
 
 def stage_sizes(config: Config, n_components: int) -> list[StageSize]:
-    """Backbone, projection head and temporal model, measured on shapes alone: no weights are loaded or computed."""
+    """Locator, backbone, projection head and temporal model, measured on shapes: nothing is loaded or computed."""
     with torch.device("meta"):
         stream = build_stream(config, n_components, weights="none")
     size, dim, n = config.encoder.image_size, config.encoder.embedding_dim, config.clips.n_window
     encoder = stream.encoder
-    picture = torch.zeros(1, 3, size, size, device="meta")
+    seen = config.encoder.crop_size or size
+    whole, picture = torch.zeros(1, size, size, 3, device="meta"), torch.zeros(1, 3, seen, seen, device="meta")
     h_BD = torch.zeros(1, dim, device="meta")
     clip_BND = torch.zeros(1, n, dim, device="meta")
     mask_BN = torch.ones(1, n, dtype=torch.bool, device="meta")
 
     def stage(
-        name: str, what: str, module: nn.Module, inputs: tuple[Tensor, ...], shape_out: tuple[int, ...], per: str
+        name: str,
+        what: str,
+        module: nn.Module,
+        inputs: tuple[Tensor, ...],
+        shape_out: tuple[int, ...],
+        per: str,
+        in_use: bool = True,
     ) -> StageSize:
         run: Callable[[nn.Module], Tensor] = lambda shapes: shapes(*inputs)  # noqa: E731
         counts = count_parameters(module), count_multiply_adds(module, run)
-        return StageSize(name, what, tuple(inputs[0].shape[1:]), shape_out, *counts, per)
+        return StageSize(name, what, tuple(inputs[0].shape[1:]), shape_out, *counts, per, in_use)
 
     kind = config.temporal.kind
+    locator = encoder.locator
     return [
+        *([] if locator is None else [stage("locator", "finds the assembly", locator, (whole,), (4,), "frame")]),
         stage("backbone", config.encoder.backbone, encoder.backbone, (picture,), (dim,), "frame"),
         stage("projection 1", "first layer of g", encoder.first_projection, (h_BD,), (dim,), "frame"),
-        stage("projection 2, 3", "rest of g, for training only", encoder.projection, (h_BD,), (dim,), "frame"),
+        stage("projection 2, 3", "rest of g, for training only", encoder.projection, (h_BD,), (dim,), "frame", False),
         stage("temporal", kind, stream.temporal, (clip_BND, mask_BN), (n_components,), "clip"),
     ]
