@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stormpsr.cli.detect_report import Bar
-from stormpsr.cli.output import JsonFlag, number, print_json, print_table
+from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_table
 from stormpsr.cli.recognizer_options import (
     CacheOption,
     DataOption,
@@ -110,9 +110,9 @@ def print_main_table(summaries: dict[str, Summary], split: str) -> None:
         rows = [
             [
                 METHOD_TITLES.get(name, name),
-                _figure(group.pos, group.pos_interval, 3),
-                _figure(group.f1, group.f1_interval, 3),
-                _figure(group.delay_seconds, group.delay_interval, 1),
+                _figure(group, group.pos, group.pos_interval, 3),
+                _figure(group, group.f1, group.f1_interval, 3),
+                _figure(group, group.delay_seconds, group.delay_interval, 1),
                 f"{group.true_positives} {group.false_positives} {group.false_negatives}",
             ]
             for name, group in groups.items()
@@ -121,15 +121,15 @@ def print_main_table(summaries: dict[str, Summary], split: str) -> None:
         n = next((group.n_recordings for group in groups.values() if group is not None), 0)
         if rows:
             words = what.replace("_", " ") if what != "all" else f"{split}, all"
-            recordings = "recording" if n == 1 else "recordings"
-            title = f"{words[0].upper()}{words[1:]} ({n} {recordings}, protocol {protocol!r}, 95 % intervals)"
+            intervals = ", 95 % intervals" if n > 1 else ""
+            title = f"{words[0].upper()}{words[1:]} ({counted(n, 'recording')}, protocol {protocol!r}{intervals})"
             print_table(title, ["method", "POS", "F1", "tau (s)", "TP FP FN"], rows, right=(1, 2, 3, 4))
     for name, summary in summaries.items():
         if summary.all.n_without_match:
             typer.echo(f"tau of {name!r} leaves out {summary.all.n_without_match} recordings without a match")
 
 
-def _figure(value: float | None, interval: Interval | None, digits: int) -> str:
-    if interval is None:
+def _figure(group: GroupSummary, value: float | None, interval: Interval | None, digits: int) -> str:
+    if interval is None or group.n_recordings < 2:
         return number(value, digits)
     return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"
