@@ -12,6 +12,8 @@ from stormpsr.cli.model import OverrideOption
 from stormpsr.cli.output import JsonFlag, print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stormpsr.training.plan import RunPlan
     from stormpsr.training.stages import Run, StageName
 
@@ -108,7 +110,11 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
         train_temporal,
     )
 
-    trainers = {"encoder": train_encoder, "temporal": train_temporal, "joint": train_joint}
+    trainers: dict[str, Callable[[Run, Path], Path]] = {
+        "encoder": train_encoder,
+        "temporal": train_temporal,
+        "joint": train_joint,
+    }
     order = stages_of(run.config)
     for note in (*run.data.notes(run.config), *key_frame_sampler(run).notes):
         typer.echo(f"note: {note}", err=True)
