@@ -119,7 +119,7 @@ def eval_command(
     split: Split = "test",
     boxes: BoxesOption = None,
     every: Annotated[
-        int, typer.Option(min=1, help="Of the frames whose state cannot be read, look at every so many only.")
+        int, typer.Option(min=1, help="Look at one of so many frames without a state, and count it so often.")
     ] = 1,
     min_confidence: MinConfidence = 0.5,
     wrong_parts: Annotated[
@@ -147,7 +147,9 @@ def eval_command(
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
     with Bar("frames", enabled=not as_json) as bar:
-        seen = look_at_frames(loaded, chosen, on_progress=bar.count)
+        looks = look_at_frames(loaded, chosen, on_progress=bar.count)
+    # frames of either sort keep their weight, or else calibration would be judged on other odds than recordings have
+    seen = looks[: len(frames.readable)] + looks[len(frames.readable) :] * every
     evaluation = evaluate(seen, find_recordings(data, split), procedure, min_confidence=min_confidence)
     milliseconds = _milliseconds_per_frame(loaded, chosen)
     paths: list[Path] = []
