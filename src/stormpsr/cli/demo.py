@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_table
+from stormpsr.cli.output import JsonFlag, console, counted, number, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Pa
         percepts = _watch(loaded, recording, board, display, film)
         recording.wait()
         display.say("writing the report")
-        results = _judge(loaded, recording, percepts, run)
+        results = _judge(loaded, model_name, recording, percepts, run)
         _write_report(run, report)
         display.say("finishing the video")
     taken = time.perf_counter() - began
@@ -111,8 +111,11 @@ def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Pa
         print_json(_as_json(board, results, recording, loaded, taken, list(written)))
         return
     display.conclude()
+    typer.echo()
     _print_scores(results)
-    typer.echo(in_words(results))
+    screen = console()
+    screen.print(in_words(results), markup=False, soft_wrap=not screen.is_terminal)
+    typer.echo()
     for path, what in written.items():
         typer.echo(f"written: {path} ({what})")
 
@@ -151,7 +154,7 @@ def _watch(
 
 
 def _judge(
-    model: RecognizerModel, recording: DrawnRecording, percepts: PerceptTable, run: Path
+    model: RecognizerModel, model_name: str, recording: DrawnRecording, percepts: PerceptTable, run: Path
 ) -> dict[str, RecordingResult]:
     """Scores by the labels on disk, and a run folder."""
     from dataclasses import asdict
@@ -171,7 +174,7 @@ def _judge(
     infos = (MethodInfo(name, METHOD_TITLES[name], asdict(model.fusion_settings(name))) for name in model.methods)
     info = RunInfo(
         title=f"{model.procedure.title or model.procedure.name}: the recording of the demo",
-        model=str(model.path),
+        model=model_name,
         data=str(recording.folder),
         split=recording.spec.split,
         protocol="paper",

@@ -252,11 +252,12 @@ def _table(board: StepBoard) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("step", no_wrap=True, overflow="ellipsis", ratio=None)
-    table.add_column("completed", justify="right")
+    # in a narrow terminal names wrap, but times do not
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("step")
+    table.add_column("completed", justify="right", min_width=9)
     for method in board.methods:
-        table.add_column(_titles()[method], justify="right")
+        table.add_column(_titles()[method].replace(" ", "\n"), justify="right", min_width=11)
     for row in board.rows():
         wrong = row.completed is None
         style = {"coming": "dim", "done": ""}.get(row.kind, "yellow")
@@ -270,8 +271,8 @@ def _cell(row: BoardRow, times: tuple[float, ...]) -> str:
     if not times:
         return "–" if row.kind == "done" else ""
     if row.completed is None:
-        return ", ".join(f"{at:.1f} s" for at in times)
-    return f"{times[0]:.1f} s +{times[0] - row.completed:.1f}"
+        return ", ".join(f"{at:.1f}" for at in times)
+    return f"{times[0]:.1f} +{times[0] - row.completed:.1f}"
 
 
 def _clock(seconds: float) -> str:
