@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: setup ## Show what the package does (on MECCANO's annotations where SHARED has them, else on a small example)
-	$(BIN)/stormpsr demo $(if $(wildcard $(SHARED)/data/meccano_psr),--data $(SHARED)/data)
+demo: setup ## Draw an assembly that the model has not seen, recognise its steps, write a report and a video
+	$(BIN)/stormpsr demo
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
