@@ -86,6 +86,7 @@ def test_wrong_parts_can_be_told_in_another_way_after_training(run: Run, lamp_da
         code, out, err = run("detect", "eval", tmp_path / "detector", lamp_data, "--wrong-parts", how, "--every", 2)
         assert code == 0, err
         assert "wrong parts read as correct" in out
+        assert "15 readable frames, 6 others" in out  # frames 3, 11 and 19 of the five without a state, each twice
 
 
 @pytest.mark.parametrize(
