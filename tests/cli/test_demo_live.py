@@ -13,7 +13,7 @@ from rich.console import Console
 
 from stormpsr.cli import output
 from stormpsr.cli.demo import in_words
-from stormpsr.cli.demo_live import StepBoard, make_display
+from stormpsr.cli.demo_live import StepBoard, heading, make_display
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.summary import RecordingResult
 from stormpsr.events import StepEvent
@@ -78,6 +78,13 @@ def test_a_delay_is_that_of_the_scores(recording: Any) -> None:
     assert board.delay("temporal", StepEvent(INSTALL_POLE, 22)) is None
 
 
+def test_the_heading_says_what_will_be_seen(recording: Any) -> None:
+    words = "an assembly that the model has not seen, 0:04 long"
+    assert heading(recording) == f"lamp: {words}. Put in wrong at some time: foot (0.5 s)"
+    recording.labels_with_errors = LABELS
+    assert heading(recording) == f"lamp: {words}"
+
+
 # ---------------------------------------------------------------------- without a terminal
 def test_without_a_terminal_there_is_a_line_for_everything_that_happens(
     recording: Any, capsys: pytest.CaptureFixture[str]
@@ -86,8 +93,7 @@ def test_without_a_terminal_there_is_a_line_for_everything_that_happens(
     with make_display(board, recording, as_json=False) as display:
         play(board, 40, display.show)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("0:04 long. Put in wrong at some time: foot (0.5 s)")
-    assert [" ".join(line.split()) for line in lines[1:]] == [
+    assert [" ".join(line.split()) for line in lines] == [
         "1.2 s completed Install foot",
         "1.4 s Temporal only Install foot, 0.2 s after completion",
         "1.4 s STORM-PSR Install foot, 0.2 s after completion",
@@ -133,7 +139,7 @@ def test_in_a_terminal_the_table_fills_up_and_stays(recording: Any, screen: Call
     board = StepBoard(recording, METHODS)
     recording.drawn = 10
     with make_display(board, recording, as_json=False) as display:
-        assert "loading the networks; drawn 10 of 40 frames" in sent.getvalue()
+        assert "drawn 10 of 40 frames" in sent.getvalue()
         assert "completed" in sent.getvalue()
         assert "1.2 s" not in sent.getvalue()
         play(board, 40, display.show)

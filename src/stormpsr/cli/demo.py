@@ -76,7 +76,7 @@ def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Pa
 
     need_recognizer_packages("recognising steps", "PIL")
     from stormpsr.cli.demo_film import SPEED, Film
-    from stormpsr.cli.demo_live import StepBoard, make_display
+    from stormpsr.cli.demo_live import StepBoard, heading, make_display
     from stormpsr.cli.demo_world import DrawnRecording, demo_spec
     from stormpsr.recognizer.folder import resolve_model
 
@@ -86,6 +86,8 @@ def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Pa
     recording = DrawnRecording(world, demo_spec(seed, seconds))
     run, report, video = out / "run", out / "report.html", out / "annotated.mp4"
     _claim(run, recording)
+    if not as_json:
+        typer.echo(heading(recording))  # at once: loading the networks takes a moment
     with ExitStack() as stack:
         stack.enter_context(recording)
         # one thread: the other core draws the recording and the video

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from stormpsr.events import StepEvent
     from stormpsr.recording import Frame
 
-__all__ = ["BoardRow", "Display", "StepBoard", "make_display"]
+__all__ = ["BoardRow", "Display", "StepBoard", "heading", "make_display"]
 
 _REFRESHES = 4  # per second
 
@@ -162,10 +160,6 @@ class Lines(Display):
     def __init__(self, board: StepBoard, recording: DrawnRecording) -> None:
         self._board, self._recording = board, recording
 
-    def __enter__(self) -> Display:
-        typer.echo(_heading(self._recording))
-        return self
-
     def show(self, news: News) -> None:
         for label in news.completed:
             self._line(news.seconds, "completed", self._board.procedure.step(label.step_id).description)
@@ -198,9 +192,7 @@ class LiveTable(Display):
 
         from stormpsr.cli.output import console
 
-        screen = console()
-        screen.print(_heading(self._recording))
-        self._live = Live(get_renderable=self._picture, console=screen, refresh_per_second=_REFRESHES)
+        self._live = Live(get_renderable=self._picture, console=console(), refresh_per_second=_REFRESHES)
         self._live.start(refresh=True)
         return self
 
@@ -221,7 +213,7 @@ class LiveTable(Display):
     def _progress(self) -> str:
         board, recording = self._board, self._recording
         if not board.n_frames:
-            return f"  loading the networks; drawn {recording.drawn} of {recording.n_frames} frames"
+            return f"  drawn {recording.drawn} of {recording.n_frames} frames"
         rate = "" if board.frames_per_second is None else f"   {board.frames_per_second:.0f} frames/s"
         video = f"  video {_clock(board.seconds)} of {_clock(recording.n_frames / recording.fps)}{rate}"
         drawing = recording.drawn < recording.n_frames
@@ -235,7 +227,8 @@ def _titles() -> Mapping[str, str]:
     return METHOD_TITLES
 
 
-def _heading(recording: DrawnRecording) -> str:
+def heading(recording: DrawnRecording) -> str:
+    """What will be seen."""
     procedure = recording.procedure
     length = _clock(recording.n_frames / recording.fps)
     text = f"{procedure.title or procedure.name}: an assembly that the model has not seen, {length} long"
