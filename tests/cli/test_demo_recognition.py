@@ -139,7 +139,9 @@ def test_a_model_of_another_procedure_is_refused(
     monkeypatch.setattr("stormpsr.synthetic.generate._Pool._attempt", lambda *_: (2, {"problem": "not drawn"}))
     other = pack(tmp_path / "lamp", lamp)
     outcome = cli("demo", "--model", other, "--seconds", 3)
-    assert outcome.is_refusal("the model recognises procedure 'lamp', but this is 'vehicle'")
+    assert outcome.code == 2
+    assert "the model recognises procedure 'lamp', but this is 'vehicle'" in outcome.err
+    assert outcome.err.count("\n") == 1
     assert not Path("demo/run").exists()
 
 
