@@ -240,6 +240,7 @@ class LatestOnly:
                 raise self._error
         finally:
             self._closed = True
+            self._thread.join(timeout=2)  # a camera that is being read should be released before the program ends
 
 
 # ---------------------------------------------------------------------- by name

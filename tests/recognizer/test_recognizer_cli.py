@@ -167,6 +167,53 @@ def test_a_camera_s_events_are_never_overwritten(run: Run, model_folder: Path) -
     )
 
 
+class Webcam:
+    """Shows a recording, and then something happens to it."""
+
+    def __init__(self, frames: list[Frame], end: type[BaseException] | None) -> None:
+        self._images = iter([frame.image for frame in frames])
+        self._end = end
+
+    def isOpened(self) -> bool:
+        return True
+
+    def read(self) -> tuple[bool, Any]:
+        image = next(self._images, None)
+        if image is None and self._end is not None:
+            raise self._end
+        return image is not None, image
+
+    def release(self) -> None:
+        pass
+
+
+def test_a_camera_that_disappears_leaves_whole_files(
+    run: Run, model_folder: Path, frames: Frames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import av
+    import cv2
+
+    monkeypatch.setattr(cv2, "VideoCapture", lambda index: Webcam(frames(), None))
+    code, out, err = run("run", model_folder, "0", "--out", "steps.csv", "--save", "annotated.mp4")
+    assert code == 2
+    assert "camera 0 is gone after 60 frames; check its cable, then start again; what was recognised until then" in err
+    assert Path("steps.csv").is_file()
+    with av.open("annotated.mp4") as film:
+        assert sum(1 for _ in film.decode(video=0)) >= 1
+    assert "frames per second" in out
+
+
+def test_stopping_a_camera_is_a_good_end(
+    run: Run, model_folder: Path, frames: Frames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cv2
+
+    monkeypatch.setattr(cv2, "VideoCapture", lambda index: Webcam(frames(), KeyboardInterrupt))
+    code, out, err = run("run", model_folder, "0", "--variant", "build")
+    assert (code, err) == (0, "")
+    assert "frames per second" in out
+
+
 def test_the_source_is_never_overwritten(run: Run, model_folder: Path, video: Path) -> None:
     size = video.stat().st_size
     assert "this would overwrite the source" in run("run", model_folder, video, "--save", video)[2]
