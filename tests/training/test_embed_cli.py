@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +71,28 @@ def test_a_store_of_another_encoder_is_refused_with_a_cure(
     assert main(["embed", "make", str(checkpoint), *rest]) == 0
     assert main(["embed", "make", str(other), *rest]) == 2
     assert "these embeddings are of another encoder" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_is_continued_to_the_same_embeddings(
+    world: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One recording half written, one not begun; in a process of its own, as a user starts it."""
+    rest = ["--data", str(world / "val"), "--out", str(tmp_path / "store")]
+    assert main(["embed", "make", str(checkpoint), *rest]) == 0
+    files = sorted(path for path in (tmp_path / "store").rglob("*.rows") if "cache" not in path.parts)
+    whole = [path.read_bytes() for path in files]
+    assert [path.name for path in files] == ["00_build.rows", "01_build.rows"]
+    os.truncate(files[0], len(whole[0]) // 2 + 3)
+    files[1].unlink()
+    files[1].with_suffix(".json").unlink()
+    words = [sys.executable, "-m", "stormpsr", "embed", "make", str(checkpoint), *rest]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 recordings, 120 frames embedded" in done.stdout
+    for path, before in zip(files, whole, strict=True):
+        after, wanted = (np.frombuffer(data, dtype=np.float16) for data in (path.read_bytes(), before))
+        np.testing.assert_allclose(after, wanted, atol=1e-3)
 
 
 def test_a_recording_is_drawn_by_state_and_by_time(world: Path, checkpoint: Path, tmp_path: Path) -> None:

@@ -153,7 +153,9 @@ def _show_results(done: dict[str, Path], as_json: bool) -> None:
     for name, folder in done.items():
         figures = metrics[name].get("validation", {})
         said = ", ".join(f"{key} {value:.3f}" for key, value in figures.items())
-        typer.echo(f"{name}: best epoch {metrics[name]['epoch'] + 1}: {said}: {folder}")
+        epoch = metrics[name]["epoch"] + 1
+        best = f"best epoch {epoch}" if epoch else "no epoch was better than before"
+        typer.echo(f"{name}: {best}: {said}: {folder}")
 
 
 def _show_plan(run: Run, names: list[StageName], as_json: bool) -> None:

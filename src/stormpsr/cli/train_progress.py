@@ -81,6 +81,9 @@ class _StageBar(Callback):
         if not trainer.is_global_zero:
             return
         figures = ", ".join(f"{name} {value:.3f}" for name, value in pl_module.figures.items())
+        if trainer.sanity_checking:
+            self._console.print(f"{self._name}: before training: {figures}", soft_wrap=True)
+            return
         self._console.print(
             f"{self._name}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: training loss {self._loss:.3f}, "
             f"{self._rate():.1f} {self._items}/s; validation: {figures}",

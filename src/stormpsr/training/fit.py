@@ -115,7 +115,8 @@ class _KeepBest(Callback):
         if self._best is None or found > self._best:
             self._best = found
             if trainer.is_global_zero:
-                self._save(pl_module, {"epoch": trainer.current_epoch, "validation": pl_module.figures})
+                epoch = -1 if trainer.sanity_checking else trainer.current_epoch  # -1: before the first
+                self._save(pl_module, {"epoch": epoch, "validation": pl_module.figures})
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Stopped before the first validation: what there is, is better than nothing."""
@@ -187,7 +188,8 @@ def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure,
             callbacks=callbacks,
             logger=_logger(folder, options),
             log_every_n_steps=10,
-            num_sanity_val_steps=0,
+            # what goes on from trained networks may make them worse: then they are kept as they were
+            num_sanity_val_steps=-1 if task.begins_trained else 0,
             reload_dataloaders_every_n_epochs=1,  # each epoch has batches of its own
             use_distributed_sampler=False,  # our samplers share the work themselves
             enable_progress_bar=False,

@@ -40,7 +40,9 @@ _CLIPS_AT_ONCE = 256
 
 
 class Task(LightningModule):
-    """What the three have in common: batches made anew for every epoch, and random numbers that depend on it alone."""
+    """What all have in common: batches made anew for every epoch, and random numbers that depend on it alone."""
+
+    begins_trained = False  # whether the networks are good for something before the first epoch
 
     def __init__(self, config: Config, make_dataset: MakeDataset, batches_per_epoch: int, workers: int) -> None:
         super().__init__()
@@ -348,9 +350,11 @@ class TemporalTask(_ChangeTask):
 class JointTask(_ChangeTask):
     """Both from images, the encoder at a learning rate of its own.
 
-    The statistics of the encoder's batch norms stay as they are: the frames of a few clips are too much alike to
-    estimate them from.
+    The statistics of all batch norms stay as they are: the frames of a few clips are too much alike to estimate them
+    from. If no epoch is better than what the stages before have left, that is the result.
     """
+
+    begins_trained = True
 
     def __init__(
         self,
@@ -386,7 +390,7 @@ class JointTask(_ChangeTask):
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
         self.stream.train()
-        for module in self.stream.encoder.modules():
+        for module in self.stream.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
 
