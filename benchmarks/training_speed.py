@@ -1,127 +1,189 @@
 """How fast the stages train, and whether reading batches holds them up.
 
-For each stage: pictures or clips per second with batches read as in training, the same with one batch repeated, and the
-peak memory of the process so far. Reading is no bottleneck where the two rates are close.
+For each stage: pictures or clips per second in the real training loop, the same with one batch repeated, and the peak
+memory of the process so far. Reading is no bottleneck where the two rates are close. Both are measured in turns, and
+the best of each counts: whatever else the machine does makes them slower, never faster.
 
-    python benchmarks/training_speed.py DATA --preset synthetic --steps 20 [-o key=value]
+    python benchmarks/training_speed.py data/vehicle --preset synthetic --steps 20 [-o key=value]
+
+Nothing is kept but --cache, if it is given: decoded frames, which training can use.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from stormpsr.config import load_config
-from stormpsr.models.losses import supervised_contrastive_loss
-from stormpsr.models.stream import build_stream
-from stormpsr.sampling import Shard, window_offsets
-from stormpsr.training.augmentation import STRENGTHS, augment
+from stormpsr.errors import StormPSRError
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
-from stormpsr.training.data import load_training_data
-from stormpsr.training.stages import Run, clip_recordings, clip_sampler, embed, key_frame_sampler
+from stormpsr.training.data import load_renders, load_training_data
+from stormpsr.training.fit import FitOptions, StageFolder
+from stormpsr.training.locating import BoxedPictures
+from stormpsr.training.stages import (
+    Run,
+    StageName,
+    stages_of,
+    train_encoder,
+    train_joint,
+    train_locator,
+    train_temporal,
+)
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # isort: skip  # after stormpsr.training
+
+DATASETS: dict[StageName, type] = {
+    "locator": BoxedPictures,
+    "encoder": KeyFrameImages,
+    "temporal": ClipEmbeddings,
+    "joint": ClipImages,
+}
 
 
-class Speed:
-    """The three stages of a run, each as (batches, one step of training)."""
+class Clock(Callback):
+    """Items per second from the end of the first step to the end of the last."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.config = run, run.config
-        torch.manual_seed(0)
-        self.stream = build_stream(run.config, run.data.procedure.n_components, weights="none")
-        self.offsets_N = window_offsets(run.config.clips.window_frames, run.config.clips.n_window)
+    def __init__(self) -> None:
+        self.begin, self.end, self.n_items = 0.0, 0.0, 0
 
-    def encoder(self) -> tuple[Any, Callable[[Any], Tensor]]:
-        stage = self.config.train_encoder
-        frames = self.run.frames(self.run.data.encoder_recordings(stage.held_out_share))
-        batches = KeyFrameImages(key_frame_sampler(self.run, Shard()), frames, None, epoch=0, batches=10**6)
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.end = time.perf_counter()
+        if not self.begin:  # the first is slower
+            self.begin = self.end
+        else:
+            self.n_items += len(batch[0])
 
-        def loss(batch: Any) -> Tensor:
-            image_BSS3, label_B, number = batch
-            if stage.augmentation != "none":
-                generator = torch.Generator().manual_seed(number)
-                image_BSS3 = augment(image_BSS3, STRENGTHS[stage.augmentation], generator)
-            z_BD = self.stream.encoder(image_BSS3)
-            return supervised_contrastive_loss(
-                z_BD, label_B, temperature=stage.temperature, margin=stage.margin, form=stage.loss_form
-            )
-
-        return batches, loss
-
-    def temporal(self) -> tuple[Any, Callable[[Any], Tensor]]:
-        stage = self.config.train_temporal
-        recordings = clip_recordings(self.run, stage)
-        states = [recording.states_FC for recording in recordings]
-        stores = embed(self.run, self.stream.encoder, recordings)
-        self.stream.train()
-        sampler = clip_sampler(self.run, stage, recordings)
-
-        def loss(batch: Any) -> Tensor:
-            clip_BND, mask_BN, label_BC, _, _ = batch
-            return functional.binary_cross_entropy_with_logits(self.stream.temporal(clip_BND, mask_BN), label_BC)
-
-        return ClipEmbeddings(stores, sampler, states, self.offsets_N, epoch=0), loss
-
-    def joint(self) -> tuple[Any, Callable[[Any], Tensor]]:
-        stage = self.config.train_joint
-        recordings = clip_recordings(self.run, stage)
-        states = [recording.states_FC for recording in recordings]
-        sampler = clip_sampler(self.run, stage, recordings)
-
-        def loss(batch: Any) -> Tensor:
-            image_BNSS3, mask_BN, label_BC, _, _ = batch
-            return functional.binary_cross_entropy_with_logits(self.stream(image_BNSS3, mask_BN), label_BC)
-
-        return ClipImages(self.run.frames(recordings), sampler, states, self.offsets_N, epoch=0), loss
+    @property
+    def items_per_second(self) -> float:
+        return self.n_items / (self.end - self.begin)
 
 
-def items_per_second(batches: Iterator[Any], loss: Callable[[Any], Tensor], parameters: list[Any], steps: int) -> float:
-    optimiser = torch.optim.SGD(parameters, lr=1e-4)
-    n_items, begin = 0, 0.0
-    for step in range(steps + 1):
-        if step == 1:  # the first is slower
-            n_items, begin = 0, time.perf_counter()
-        batch = next(batches)
-        optimiser.zero_grad()
-        loss(batch).backward()
-        optimiser.step()
-        n_items += len(batch[0])
-    return n_items / (time.perf_counter() - begin)
+@dataclass(frozen=True)
+class Trial(Run):
+    """A run that keeps its stages in a folder of its own and shares everything else."""
+
+    name: str = ""
+
+    def stage(self, name: StageName) -> StageFolder:
+        return StageFolder(self.folder / self.name / name)
+
+
+@contextmanager
+def one_batch_repeated(dataset: Any) -> Iterator[None]:
+    """Every batch of a kind is the first one, and takes no time."""
+    original: Callable[[Any, int], Any] = dataset.__getitem__
+    kept: list[Any] = []
+
+    def first(self: Any, number: int) -> Any:
+        if not kept:
+            kept.append(original(self, 0))
+        return kept[0]
+
+    own = "__getitem__" in vars(dataset)
+    dataset.__getitem__ = first
+    try:
+        yield
+    finally:
+        if own:
+            dataset.__getitem__ = original
+        else:
+            del dataset.__getitem__  # what it inherits comes back
+
+
+def train(run: Trial, stage: StageName, before: Path | None) -> tuple[Path, float]:
+    """Train a stage; its checkpoint, and items per second."""
+    clock = Clock()
+    timed = replace(run, options=replace(run.options, callbacks=(clock,)))
+    if stage == "locator":
+        folder = train_locator(timed)
+    elif stage == "encoder":
+        folder = train_encoder(timed, before)
+    elif before is None:
+        raise ValueError(f"{stage} needs the stage before it")
+    else:
+        folder = (train_temporal if stage == "temporal" else train_joint)(timed, before)
+    return folder, clock.items_per_second
+
+
+def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    stages: tuple[StageName, ...] = ("locator", "encoder", "temporal", "joint")
+    short = [
+        f"train_{stage}.{what}" for stage in stages for what in ("epochs=1", f"batches_per_epoch={options.steps + 1}")
+    ]
+    config = load_config(options.preset, [*options.overrides, *short, "train_encoder.select_by=loss"])
+    data = load_training_data(options.data, config)
+    data = replace(data, train=data.train[: options.recordings], val=data.val[:2])
+    renders = load_renders(options.renders, data.procedure, config.encoder.image_size) if options.renders else None
+    cache = options.cache or folder / "cache"
+    fit_options = FitOptions(accelerator="cpu", workers=options.workers)
+    run = Trial(config, data, folder, renders=renders, options=fit_options, cache_folder=cache)
+    print(f"{torch.get_num_threads()} threads, {config.name}, {len(data.train)} recordings", file=sys.stderr)
+    rows: list[dict[str, Any]] = []
+    before: Path | None = None
+    for stage in stages_of(config):
+        real, repeated, checkpoint = [], [], None
+        for turn in range(options.rounds):
+            checkpoint, rate = train(replace(run, name=f"real-{turn}"), stage, before)
+            real.append(rate)
+            with one_batch_repeated(DATASETS[stage]):
+                repeated.append(train(replace(run, name=f"repeated-{turn}"), stage, before)[1])
+        before = checkpoint
+        rows.append(
+            {
+                "stage": stage,
+                "items": "clips" if stage in ("temporal", "joint") else "images",
+                "per_second": max(real),
+                "per_second_repeated": max(repeated),
+                "share": max(real) / max(repeated),
+                "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        )
+        print(f"{stage}: {max(real):.1f} {rows[-1]['items']}/s", file=sys.stderr, flush=True)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--preset", default="synthetic")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--stages", nargs="+", default=["encoder", "temporal", "joint"])
-    parser.add_argument("--folder", type=Path, help="for decoded frames and embeddings; default: thrown away")
-    parser.add_argument("-o", dest="overrides", action="append", default=[])
-    arguments = parser.parse_args()
-    config = load_config(arguments.preset, arguments.overrides)
-    data = load_training_data(arguments.data, config)
-    with tempfile.TemporaryDirectory() as thrown_away:
-        speed = Speed(Run(config, data, arguments.folder or Path(thrown_away)))
-        parameters = list(speed.stream.parameters())
-        print(f"{torch.get_num_threads()} threads, {config.name}, {len(data.train)} recordings")
-        for stage in arguments.stages:
-            batches, loss = getattr(speed, stage)()
-            real = items_per_second(
-                (batches[i % len(batches)] for i in range(10**6)), loss, parameters, arguments.steps
-            )
-            one = batches[0]
-            repeated = items_per_second((one for _ in range(10**6)), loss, parameters, arguments.steps)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            share = real / repeated
-            print(f"{stage}: {real:.1f} per second, {repeated:.1f} repeated ({share:.0%}), peak memory {memory:.0f} MB")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps per stage and turn")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of real and repeated batches")
+    parser.add_argument("--recordings", type=int, default=10, help="training recordings to take")
+    parser.add_argument("--renders", type=Path, action="append", default=[])
+    parser.add_argument("--cache", type=Path, help="folder of decoded frames; default: thrown away")
+    parser.add_argument("--workers", type=int, default=0, help="processes that read batches")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            rows = measure(options, Path(folder))
+        except StormPSRError as error:
+            sys.exit(f"error: {error}")
+    print("| stage | per second | one batch repeated | share | peak memory (MB) |")
+    print("|---|--:|--:|--:|--:|")
+    for row in rows:
+        print(
+            f"| {row['stage']} | {row['per_second']:.1f} {row['items']} | {row['per_second_repeated']:.1f} | "
+            f"{row['share']:.0%} | {row['peak_memory_mb']:.0f} |"
+        )
+    if options.out is not None:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
