@@ -12,8 +12,6 @@ ARGS   ?=
 SEED   ?= 0
 DATA   ?= data/vehicle
 RUN    ?= runs/vehicle-$(SEED)
-# where public annotations and golden vectors lie, if they are there
-SHARED ?= ../shared
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format bench reproduce clean
