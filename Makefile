@@ -52,13 +52,16 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 	for k in 1 2; do test -d $(DATA)-renders-$$k || \
 	  $(BIN)/stormpsr synth states $(DATA)-renders-$$k --per-state 0 --walks 6000 --size 160 --hands 0.6 --seed 1$$k & \
 	  done; wait
-	test -d $(DATA)-states || $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1
+	test -d $(DATA)-states || \
+	  $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1000
 	$(BIN)/stormpsr train all --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
 	  -o seed=$(SEED) --resume
 	test -f $(RUN)/detector/config.yaml || \
-	  $(BIN)/stormpsr detect train $(DATA) --pictures $(DATA)-states --out $(RUN)/detector --seed $(SEED)
+	  $(BIN)/stormpsr detect train $(DATA) --pictures $(DATA)-states --pictures $(DATA)-renders-1 \
+	  --pictures $(DATA)-renders-2 --out $(RUN)/detector --seed $(SEED)
 	test -d $(RUN)/model || \
-	  $(BIN)/stormpsr model pack --stream $(RUN)/joint/best --detector $(RUN)/detector --out $(RUN)/model --half
+	  $(BIN)/stormpsr model pack --stream $(RUN)/joint/best --detector $(RUN)/detector --out $(RUN)/model --half \
+	  --detector-stride 4
 	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA)
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html

@@ -80,6 +80,13 @@ def pack_command(
     stream: Annotated[Path | None, typer.Option(help="Checkpoint of the spatio-temporal stream.")] = None,
     detector: Annotated[Path | None, typer.Option(help="Folder of a trained detector.")] = None,
     half: Annotated[bool, typer.Option("--half", help="Store weights as 16-bit numbers: half the size.")] = False,
+    temporal_stride: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run the temporal model every so many frames.", show_default="its window's"),
+    ] = None,
+    detector_stride: Annotated[
+        int | None, typer.Option(min=1, help="Run the detector every so many frames.", show_default="1")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Put both streams into one folder that 'stormpsr run', 'tune' and 'evaluate' take. One stream alone will do.
@@ -91,7 +98,9 @@ def pack_command(
     need_recognizer_packages("packing a model")
     from stormpsr.recognizer.folder import load_model, pack_model
 
-    folder = pack_model(out, stream=stream, detector=detector, half=half)
+    given = {"temporal_stride": temporal_stride, "detector_stride": detector_stride}
+    strides = {name: stride for name, stride in given.items() if stride is not None}
+    folder = pack_model(out, stream=stream, detector=detector, half=half, strides=strides)
     packed = load_model(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if as_json:
