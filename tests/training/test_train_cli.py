@@ -37,7 +37,7 @@ def test_all_stages_run_in_order_and_finished_ones_are_skipped(train: Train, tmp
     code, out, err = train("all", "--out", str(tmp_path))
     assert code == 0, err
     for name in ("encoder", "temporal", "joint"):
-        assert f"{name}: best epoch" in out
+        assert f"{name}: best epoch" in out or f"{name}: no epoch was better than before" in out
     assert "encoder: epoch 2 of 2: training loss" in err
     assert "images/s" in err
     assert load_checkpoint(tmp_path / "joint" / "best").has_temporal
