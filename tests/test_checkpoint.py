@@ -93,6 +93,15 @@ def test_a_newer_checkpoint_replaces_the_older(
     assert [path.name for path in folder.parent.iterdir()] == ["best"]
 
 
+def test_what_a_killed_process_left_half_written_goes_with_the_next_checkpoint(
+    folder: Path, config: Config, model: SpatioTemporalModel, lamp: Procedure
+) -> None:
+    for name in (".best.123.draft", ".best.123.old", ".other.123.draft"):
+        (folder.parent / name).mkdir()
+    save_checkpoint(folder, tensors=model.state_dict(), config=config, procedure=lamp, metrics={})
+    assert sorted(path.name for path in folder.parent.iterdir()) == [".other.123.draft", "best"]
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_the_older_one_alone(
     folder: Path, config: Config, model: SpatioTemporalModel, lamp: Procedure
 ) -> None:

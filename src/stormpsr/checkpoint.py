@@ -146,7 +146,9 @@ def _swap_in(draft: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(old)
     draft.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    for left in folder.parent.glob(f".{folder.name}.*"):  # by this process, or by one that was killed here
+        if left.suffix in (".draft", ".old"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:
