@@ -1,8 +1,11 @@
 """How clips are drawn for training: uniform, Gaussian and key-clip aware sampling at equal steps, over several seeds.
 
 Trains the temporal model on one encoder's embeddings for each distribution and seed, and scores it on the validation
-and test recordings: clips that end at every stride, as in live use, and the events after decoding, with the threshold
-that is best on the validation recordings.
+and test recordings: clips that end at every stride, as in live use, and the events after decoding.
+
+A model that saw more changes in training than there are says "changed" more often, so a fixed probability would compare
+how often the models speak, not what they know. Therefore each one gets the cut (and, for events, the threshold) that is
+best for it on the validation recordings; average precision needs none. The columns `at 0.5` have the fixed cut.
 
     python benchmarks/clip_sampling.py data/vehicle runs/vehicle/encoder/best --out runs/clip_sampling
 
@@ -38,17 +41,21 @@ from stormpsr.evaluation.clip_metrics import score_clips
 from stormpsr.evaluation.metrics import f1_score, score
 from stormpsr.models.temporal import TemporalModel
 from stormpsr.recognition.fusion import FusionSettings
+from stormpsr.recognition.fusion_grid import FusionGrid
 from stormpsr.recording import Recording, open_recording
 from stormpsr.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
 from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
 from stormpsr.training.tasks import ValidationClips
-from stormpsr.training.validation import THRESHOLDS, decode_changes, variant_name_of
+from stormpsr.training.validation import THRESHOLDS, variant_name_of
 
 DISTRIBUTIONS = ("uniform", "gaussian", "kcas")
-CLIP_COLUMNS = ("clip F1", "installations", "removals", "average precision")
-EVENT_COLUMNS = ("event F1", "POS", "tau (s)")
+CUTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+COLUMNS = (
+    *("average precision", "clip F1", "installations", "removals", "event F1", "POS", "tau (s)"),
+    *("clip F1 at 0.5", "event F1 at 0.5"),
+)
 _CLIPS_AT_ONCE = 256
 Probabilities = list[NDArray[np.floating]]  # one array (E, C) per recording
 
@@ -117,17 +124,17 @@ def probabilities_of(
     return found
 
 
-def clip_figures(probabilities: Probabilities, clips: ValidationClips) -> dict[str, Any]:
+def clip_figures(probabilities: Probabilities, clips: ValidationClips, cut: float) -> dict[str, Any]:
     """F1 over all clips and components, per component, of installations and of removals; average precision."""
     probability_XC, label_XC = np.concatenate(probabilities), clips.labels()
     ends = zip(clips.recordings, clips.ends, strict=True)
     after_XC = np.concatenate([recording.states_FC[end_E] == 1 for recording, end_E in ends]).astype(np.uint8)
     before_XC = (after_XC ^ label_XC) > 0
-    found = score_clips(probability_XC, label_XC, after_XC)
+    found = score_clips(probability_XC, label_XC, after_XC, threshold=cut)
 
     def f1_among(chosen_XC: NDArray[np.bool_]) -> float | None:
         """What is not chosen is neither true nor said; None where there is nothing to find."""
-        chosen = score_clips(probability_XC * chosen_XC, label_XC * chosen_XC, after_XC)
+        chosen = score_clips(probability_XC * chosen_XC, label_XC * chosen_XC, after_XC, threshold=cut)
         return chosen.f1 if chosen.n_changes else None
 
     return {
@@ -142,42 +149,80 @@ def clip_figures(probabilities: Probabilities, clips: ValidationClips) -> dict[s
     }
 
 
-def event_figures(probabilities: Probabilities, clips: ValidationClips, threshold: float) -> dict[str, float | None]:
-    """Pooled F1, mean POS of the recordings, mean delay of what was found."""
-    settings = FusionSettings(
-        method="temporal",
-        threshold=threshold,
-        window_frames=clips.window_frames,
-        hold_frames=clips.stride_frames,
-        unexpected="report",
-    )
-    counts, order, delays = np.zeros(3, dtype=np.int64), [], []
+def decodings(clips: ValidationClips) -> list[FusionSettings]:
+    """Every threshold with every cut."""
+    return [
+        FusionSettings(
+            method="temporal",
+            threshold=threshold,
+            min_change_probability=cut,
+            window_frames=clips.window_frames,
+            hold_frames=clips.stride_frames,
+            unexpected="report",
+        )
+        for cut in CUTS
+        for threshold in THRESHOLDS
+    ]
+
+
+def event_figures(
+    probabilities: Probabilities, clips: ValidationClips, settings: Sequence[FusionSettings]
+) -> list[dict[str, float | None]]:
+    """For each setting: pooled F1, mean POS of the recordings, mean delay of what was found."""
+    counts_K3 = np.zeros((len(settings), 3), dtype=np.int64)
+    order: list[list[float]] = [[] for _ in settings]
+    delays: list[list[float]] = [[] for _ in settings]
     for probability_EC, end_E, recording in zip(probabilities, clips.ends, clips.recordings, strict=True):
-        variant = variant_name_of(recording, clips.procedure)
-        events = decode_changes(probability_EC, end_E, recording.n_frames, clips.procedure, variant, settings)
-        found = score(recording.steps or (), events, fps=recording.fps)
-        counts += (found.true_positives, found.false_positives, found.false_negatives)
-        order.append(found.pos)
-        delays += [match.delay_frames / recording.fps for match in found.matches]
-    f1 = f1_score(*counts.tolist())
-    return {"event F1": f1, "POS": float(np.mean(order)), "tau (s)": float(np.mean(delays)) if delays else None}
+        grid = FusionGrid(clips.procedure, variant_name_of(recording, clips.procedure), settings)
+        said = {int(end): probability_C for end, probability_C in zip(end_E, probability_EC, strict=True)}
+        for frame in range(recording.n_frames):
+            grid.update((), said.get(frame), frame)
+        for k, events in enumerate(grid.events):
+            found = score(recording.steps or (), events, fps=recording.fps)
+            counts_K3[k] += (found.true_positives, found.false_positives, found.false_negatives)
+            order[k].append(found.pos)
+            delays[k] += [match.delay_frames / recording.fps for match in found.matches]
+    return [
+        {
+            "event F1": f1_score(*counts_K3[k].tolist()),
+            "POS": float(np.mean(order[k])),
+            "tau (s)": float(np.mean(delays[k])) if delays[k] else None,
+        }
+        for k in range(len(settings))
+    ]
 
 
 def evaluate(run: Candidate, best: Path, test: Sequence[Recording]) -> dict[str, Any]:
-    """Figures on both splits; the threshold is chosen on the validation recordings."""
+    """Figures on both splits; cuts and threshold are chosen on the validation recordings."""
     checkpoint = load_checkpoint(best)
     stream = checkpoint.stream().eval()
-    figures: dict[str, Any] = {"epoch": checkpoint.metrics["epoch"] + 1}
-    threshold: float | None = None
+    said, clips = {}, {}
     for split, recordings in (("val", run.data.val), ("test", test)):
-        clips = ValidationClips(recordings, run.data.procedure, run.config)
+        clips[split] = ValidationClips(recordings, run.data.procedure, run.config)
         stores = embed(run, stream.encoder, recordings)
-        probabilities = probabilities_of(stream.temporal, stores, clips, run.config.clips.frame_step)
-        if threshold is None:
-            scores = {candidate: event_figures(probabilities, clips, candidate) for candidate in THRESHOLDS}
-            threshold = max(THRESHOLDS, key=lambda candidate: scores[candidate]["event F1"] or 0.0)
-        figures[split] = clip_figures(probabilities, clips) | event_figures(probabilities, clips, threshold)
-    return figures | {"threshold": threshold}
+        said[split] = probabilities_of(stream.temporal, stores, clips[split], run.config.clips.frame_step)
+    cut = max(CUTS, key=lambda candidate: clip_figures(said["val"], clips["val"], candidate)["clip F1"])
+    settings = decodings(clips["val"])
+    scores = [found["event F1"] or 0.0 for found in event_figures(said["val"], clips["val"], settings)]
+    tuned = settings[int(np.argmax(scores))]
+    plain = max(range(len(settings)), key=lambda k: scores[k] if settings[k].min_change_probability == 0.5 else -1.0)
+    figures: dict[str, Any] = {
+        "epoch": checkpoint.metrics["epoch"] + 1,
+        "cut for clips": cut,
+        "cut for events": tuned.min_change_probability,
+        "threshold": tuned.threshold,
+    }
+    for split in ("val", "test"):
+        events, at_half = event_figures(said[split], clips[split], [tuned, settings[plain]])
+        figures[split] = (
+            clip_figures(said[split], clips[split], cut)
+            | events
+            | {
+                "clip F1 at 0.5": clip_figures(said[split], clips[split], 0.5)["clip F1"],
+                "event F1 at 0.5": at_half["event F1"],
+            }
+        )
+    return figures
 
 
 # ---------------------------------------------------------------------- what the distributions do
@@ -240,7 +285,7 @@ def print_tables(results: dict[str, dict[str, Any]], distributions: Sequence[str
     print_table("training clips", drawn, rows)
     for split in ("val", "test"):
         rows = {d: (lambda c, d=d, s=split: spread([r[s][c] for r in of(d)])) for d in distributions}
-        print_table(split, [*CLIP_COLUMNS, *EVENT_COLUMNS], rows)
+        print_table(split, COLUMNS, rows)
     rows = {
         d: (lambda c, d=d: spread([r["test"]["per component"][components.index(c)] for r in of(d)], 2))
         for d in distributions
