@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,20 @@ def test_a_recording_is_drawn_by_state_and_by_time(world: Path, checkpoint: Path
         main(["embed", "plot", str(checkpoint), "--recording", recording, "--out", str(picture), "--every", "2"]) == 0
     )
     assert picture.stat().st_size > 20_000
+
+
+def test_what_cannot_be_drawn_is_said_before_anything_is_embedded(
+    world: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = world / "val" / "00_build"
+    bare = tmp_path / "00_build"
+    shutil.copytree(recording / "rgb", bare / "rgb")
+    for folder, picture, complaint in (
+        (recording, "embeddings.gifx", "no picture is called 'embeddings.gifx'; end its name with .png"),
+        (tmp_path / "nowhere", "embeddings.png", "nowhere: there is no such recording"),
+        (bare, "embeddings.png", "00_build: the recording has no labels to colour it by"),
+    ):
+        words = ["embed", "plot", str(checkpoint), "--recording", str(folder), "--out", str(tmp_path / picture)]
+        assert main(words) == 2
+        assert complaint in capsys.readouterr().err
+        assert not (tmp_path / picture).exists()

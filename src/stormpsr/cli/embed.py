@@ -13,6 +13,8 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
 
+_PICTURES = (".png", ".svg", ".pdf")
+
 CheckpointArgument = Annotated[
     Path, typer.Argument(help="Folder of a checkpoint, for example runs/vehicle/encoder/best.")
 ]
@@ -87,12 +89,19 @@ def plot_command(
 
     from stormpsr.checkpoint import load_checkpoint
     from stormpsr.datasets import RecordingFolder
+    from stormpsr.errors import InputError
     from stormpsr.evaluation.embedding_plot import plot_embeddings
     from stormpsr.recording import open_recording
     from stormpsr.training.embedding import embed_recordings
 
+    if out.suffix.lower() not in _PICTURES:
+        raise InputError(f"no picture is called {out.name!r}", cure=f"end its name with {' or '.join(_PICTURES)}")
+    if not recording.is_dir():
+        raise InputError("there is no such recording", path=recording, cure="give the folder of one recording")
     loaded = load_checkpoint(checkpoint)
     opened = open_recording(RecordingFolder(recording.resolve().name, None, recording), loaded.procedure)
+    if opened.states is None:
+        raise InputError("the recording has no labels to colour it by", path=recording)
     with tempfile.TemporaryDirectory() as folder:
         (embedding_FD,) = embed_recordings(
             loaded.encoder(), [opened], store_folder=Path(folder), cache_folder=Path(folder) / "cache", dtype="float32"
