@@ -55,9 +55,9 @@ def replace_floor(networks: Networks) -> Networks:
 
 
 def test_strides_can_be_given_when_a_model_is_packed(stream_folder: Path, tmp_path: Path) -> None:
-    packed = pack_model(tmp_path / "model", stream=stream_folder, strides={"detector_stride": 3})
+    packed = pack_model(tmp_path / "model", stream=stream_folder, detector_stride=3)
     assert load_model(packed).settings.detector_stride == 3
-    again = pack_model(tmp_path / "model", stream=stream_folder, strides={"temporal_stride": 2})
+    again = pack_model(tmp_path / "model", stream=stream_folder, temporal_stride=2)
     assert load_model(again).settings.detector_stride == 3  # kept
     assert load_model(again).settings.temporal_stride == 2
 

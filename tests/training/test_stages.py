@@ -142,6 +142,23 @@ def test_both_together_change_encoder_and_temporal_model_but_not_the_statistics_
     assert not any("running" in name or name.startswith("encoder.projection") for name in changed)
 
 
+@pytest.mark.parametrize("override", ["encoder.embedding_dim=8", "encoder.backbone=test_vit", "encoder.image_size=48"])
+def test_a_temporal_model_is_not_trained_on_an_encoder_of_other_settings(
+    tmp_path: Path, run_in: RunIn, encoder_folder: Path, override: str
+) -> None:
+    with pytest.raises(InputError, match=rf"trained with {override.partition('=')[0]}=.*train it again"):
+        train_temporal(run_in(tmp_path, override), encoder_folder)
+
+
+@pytest.mark.parametrize("override", ["temporal.kind=lstm", "clips.window_frames=32", "temporal.width=32"])
+def test_both_are_not_trained_on_from_a_temporal_model_of_other_settings(
+    tmp_path: Path, run_in: RunIn, encoder_folder: Path, override: str
+) -> None:
+    temporal = train_temporal(run_in(tmp_path), encoder_folder)
+    with pytest.raises(InputError, match="was trained with"):
+        train_joint(run_in(tmp_path, override), temporal)
+
+
 def test_training_both_together_never_leaves_less_than_it_was_given(
     tmp_path: Path, run_in: RunIn, encoder_folder: Path
 ) -> None:

@@ -98,9 +98,14 @@ def pack_command(
     need_recognizer_packages("packing a model")
     from stormpsr.recognizer.folder import load_model, pack_model
 
-    given = {"temporal_stride": temporal_stride, "detector_stride": detector_stride}
-    strides = {name: stride for name, stride in given.items() if stride is not None}
-    folder = pack_model(out, stream=stream, detector=detector, half=half, strides=strides)
+    folder = pack_model(
+        out,
+        stream=stream,
+        detector=detector,
+        half=half,
+        temporal_stride=temporal_stride,
+        detector_stride=detector_stride,
+    )
     packed = load_model(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if as_json:

@@ -237,11 +237,12 @@ def pack_model(
     detector: str | Path | None = None,
     settings: RecognizerSettings | None = None,
     half: bool = False,
-    strides: Mapping[str, int] | None = None,
+    temporal_stride: int | None = None,
+    detector_stride: int | None = None,
 ) -> Path:
     """Put a checkpoint and a detector into one folder. A model that is there is replaced, but keeps its settings.
 
-    strides: `temporal_stride` or `detector_stride`, to differ from what the settings say.
+    Strides that are given go before those of the settings.
     half: store the weights as 16-bit numbers, half the size. They are computed with as 32-bit numbers all the same.
     """
     from stormpsr.checkpoint import load_checkpoint
@@ -260,7 +261,11 @@ def pack_model(
         load_checkpoint(stream)  # complains in plain words before anything is written
     if settings is None:
         settings = load_settings(out / SETTINGS_FILE) if is_model else _natural_settings(stream)
-    settings = replace(settings, **(strides or {}))
+    settings = replace(
+        settings,
+        temporal_stride=temporal_stride or settings.temporal_stride,
+        detector_stride=detector_stride or settings.detector_stride,
+    )
     metrics: dict[str, Any] = {}
     draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
     shutil.rmtree(draft, ignore_errors=True)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stormpsr.checkpoint import encoder_digest, load_checkpoint
+from stormpsr.checkpoint import Checkpoint, encoder_digest, load_checkpoint
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
 from stormpsr.errors import InputError
 from stormpsr.frame_cache import FrameCache
@@ -84,6 +84,7 @@ class Run:
 
     def frames(self, recordings: Sequence[Recording]) -> list[NDArray[np.uint8]]:
         """Decoded frames, made first where they are missing."""
+        self.cache.check_room(recordings)
         for recording in recordings:
             self.cache.fill(recording, partial(self.on_progress, f"decode {recording.name}"))
         return [self.cache.read(recording) for recording in recordings]
@@ -277,10 +278,33 @@ def clip_sampler(
     )
 
 
+def _check_fits(run: Run, checkpoint: Checkpoint, *, with_temporal: bool = False) -> None:
+    """Refuse to go on from networks of other settings: hours later, the result could not be loaded."""
+    if checkpoint.procedure != run.data.procedure:
+        cure = "train it on this data set first"
+        raise InputError(
+            f"this was trained for procedure {checkpoint.procedure.name!r}", path=checkpoint.path, cure=cure
+        )
+    theirs, ours = checkpoint.config, run.config
+    pairs = [("encoder", theirs.encoder.model_dump(exclude={"weights"}), ours.encoder.model_dump(exclude={"weights"}))]
+    if with_temporal:
+        pairs.append(("temporal", theirs.temporal.model_dump(), ours.temporal.model_dump()))
+        pairs.append(("clips", theirs.clips.model_dump(), ours.clips.model_dump()))
+    for section, before, now in pairs:
+        for name in sorted({*before, *now}):
+            if section == "clips" and name not in ("window_frames", "n_window"):
+                continue
+            if before.get(name) != now.get(name):
+                problem = f"this was trained with {section}.{name}={before.get(name)}, but now it is {now.get(name)}"
+                raise InputError(problem, path=checkpoint.path, cure="use the same settings, or train it again")
+
+
 def train_temporal(run: Run, encoder_folder: Path) -> Path:
     """The temporal model on the embeddings of a trained encoder."""
     config, stage = run.config, run.config.train_temporal
-    encoder = load_checkpoint(encoder_folder).encoder()
+    checkpoint = load_checkpoint(encoder_folder)
+    _check_fits(run, checkpoint)
+    encoder = checkpoint.encoder()
     recordings = clip_recordings(run, stage)
     stores, val_stores = embed(run, encoder, recordings), embed(run, encoder, run.data.val)
     states = [recording.states_FC for recording in recordings]
@@ -309,6 +333,8 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
 def train_joint(run: Run, temporal_folder: Path) -> Path:
     """Both together, from images."""
     config = run.config
+    checkpoint = load_checkpoint(temporal_folder)
+    _check_fits(run, checkpoint, with_temporal=True)
     stage: JointTrainingConfig = config.train_joint
     recordings = clip_recordings(run, stage)
     frames, val_frames = run.frames(recordings), run.frames(run.data.val)
@@ -320,7 +346,7 @@ def train_joint(run: Run, temporal_folder: Path) -> Path:
 
     torch.manual_seed(config.seed)
     task = JointTask(
-        load_checkpoint(temporal_folder).stream(),
+        checkpoint.stream(),
         config,
         make_dataset,
         clip_sampler(run, stage, recordings).batches_per_epoch,
