@@ -24,6 +24,7 @@ from torch.nn import functional
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import create_backbone
 from stormpsr.models.detector import CORRECT, WRONG
+from stormpsr.models.reading import freeze_up_to
 from stormpsr.procedure import Procedure, StateKind
 
 __all__ = ["CompactConfig", "CompactNet", "CompactOutput", "Targets"]
@@ -90,7 +91,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         super().__init__()
         self.config = config
         self.backbone, channels, self._indices = _features(config)
-        self._frozen = _frozen_layers(self.backbone, 0 if config.weights == "none" else config.frozen_stride)
+        self._frozen = freeze_up_to(self.backbone, 0 if config.weights == "none" else config.frozen_stride)
         self.locator = Locator()
         d = config.width
         self.lateral = nn.ModuleList([nn.Conv2d(c, d, 1) for c in channels[1:]])
@@ -277,18 +278,6 @@ def _features(config: CompactConfig) -> tuple[nn.Module, list[int], list[int]]:
     indices = [max(i for i, reduction in enumerate(reductions) if reduction == stride) for stride in _STRIDES]
     backbone.prune_intermediate_layers(indices, prune_norm=True, prune_head=True)
     return backbone, [backbone.feature_info[i]["num_chs"] for i in indices], indices
-
-
-def _frozen_layers(backbone: nn.Module, stride: int) -> list[nn.Module]:
-    """The layers up to a stride, which are told not to learn."""
-    ends = [info["module"] for info in backbone.feature_info if info["reduction"] == stride]
-    if not ends:
-        return []
-    names = [name for name, _ in backbone.named_modules()]
-    last = max(k for k, name in enumerate(names) if name == ends[-1] or name.startswith(f"{ends[-1]}."))
-    early = [layer for _, layer in list(backbone.named_modules())[: last + 1]]
-    own = [layer for layer in early if next(layer.parameters(recurse=False), None) is not None]
-    return [layer.requires_grad_(False) for layer in own]
 
 
 def _block(before: int, after: int, stride: int = 1) -> nn.Sequential:
