@@ -6,7 +6,7 @@ A stage's folder:
     best/         the checkpoint of the best epoch so far (see `checkpoint.py`)
     resume/       everything that is needed to go on after the last whole epoch
     log/          TensorBoard
-    stage.json    the settings, and whether the stage is finished
+    stage.json    the settings, what the stage began from, and whether it is finished
 
 An interrupted epoch is repeated from its beginning. Its batches, variations and dropout depend on the seed and the
 epoch alone, so the result is that of a run that was never interrupted.
@@ -14,30 +14,37 @@ epoch alone, so the result is that of a run that was never interrupted.
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.plugins import TorchCheckpointIO, TorchSyncBatchNorm
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from timm.layers import convert_sync_batchnorm
+from torch import nn
 
 from stormpsr.checkpoint import save_checkpoint
-from stormpsr.config import Config, dump_config
+from stormpsr.config import Config
 from stormpsr.errors import InputError
 from stormpsr.procedure import Procedure
+from stormpsr.training.stage_folder import StageFolder
 from stormpsr.training.tasks import Task
 
-__all__ = ["FitOptions", "StageFolder", "fit"]
+__all__ = ["FitOptions", "StageFolder", "check_machine", "fit"]
 
 Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+_TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "inline_container", "iostream")  # in the text of a RuntimeError
 
 
 @dataclass(frozen=True)
@@ -54,53 +61,14 @@ class FitOptions:
     wandb_project: str | None = None
     callbacks: tuple[Callback, ...] = ()
 
-
-@dataclass(frozen=True)
-class StageFolder:
-    """Where a stage keeps its things."""
-
-    path: Path
+    @property
+    def processes(self) -> int:
+        """That share every batch."""
+        return self.devices * self.machines
 
     @property
-    def best(self) -> Path:
-        return self.path / "best"
-
-    @property
-    def last(self) -> Path:
-        return self.path / "resume" / "last.ckpt"
-
-    @property
-    def is_finished(self) -> bool:
-        return bool(self._about().get("finished"))
-
-    def begin(self, config: Config, *, resume: bool) -> None:
-        """Claim the folder for these settings, or refuse it."""
-        about = self._about()
-        if about and about.get("config") != dump_config(config):
-            cure = "choose another folder, or use the settings it was begun with"
-            raise InputError("this stage was begun with other settings", path=self.path, cure=cure)
-        if about and not resume:
-            problem = "this stage is finished" if about.get("finished") else "this stage was begun and not finished"
-            raise InputError(problem, path=self.path, cure="add --resume, or choose another folder")
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._write({"config": dump_config(config), "finished": False})
-
-    def finish(self, config: Config) -> None:
-        self._write({"config": dump_config(config), "finished": True})
-
-    def _about(self) -> dict[str, Any]:
-        path = self.path / "stage.json"
-        if not path.is_file():
-            return {}
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise InputError(f"this is not JSON ({error})", path=path, cure="delete the folder") from error
-
-    def _write(self, about: dict[str, Any]) -> None:
-        draft = self.path / ".stage.json"
-        draft.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        draft.replace(self.path / "stage.json")
+    def uses_gpu(self) -> bool:
+        return self.accelerator == "gpu" or (self.accelerator == "auto" and torch.cuda.is_available())
 
 
 class _KeepBest(Callback):
@@ -146,20 +114,56 @@ class _KeepResumable(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         draft = self._path.with_name(".draft.ckpt")
-        trainer.save_checkpoint(draft)  # by all processes: they wait for each other
-        if trainer.is_global_zero:
-            draft.replace(self._path)
+        try:
+            trainer.save_checkpoint(draft)  # by all processes: they wait for each other
+            if trainer.is_global_zero:
+                draft.replace(self._path)
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not any(word in str(error) for word in _TORCH_CANNOT_WRITE):
+                raise
+            draft.unlink(missing_ok=True)  # half of it is of no use, and takes room
+            reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "writing was cut short"
+            cure = "make room if the disk is full, and go on with --resume"
+            raise InputError(
+                f"the state of training cannot be written ({reason})", path=self._path, cure=cure
+            ) from error
 
 
-def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> None:
-    """Train a task for a number of epochs in all. Raises KeyboardInterrupt if the user stopped it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        warnings.filterwarnings("ignore", module="torch.utils.tensorboard")
-        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+class _WriteInPlace(TorchCheckpointIO):
+    """Not first into the system's folder for temporary files, which may be on another disk, and small."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        torch.save(checkpoint, path)
+
+
+class _SyncBatchNorms(TorchSyncBatchNorm):
+    """Statistics over all processes. torch's own way would lose the activations that timm's batch norms include."""
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        return convert_sync_batchnorm(model)
+
+    def revert(self, model: nn.Module) -> nn.Module:
+        return model  # a task is not used after it was trained
+
+
+def fit(
+    task: Task,
+    *,
+    epochs: int,
+    folder: StageFolder,
+    procedure: Procedure,
+    options: FitOptions,
+    began_from: str | None = None,
+) -> None:
+    """Train a task for a number of epochs in all. Raises KeyboardInterrupt if the user stopped it.
+
+    `began_from` is the digest of the networks that it goes on from, where there are any.
+    """
+    with _quiet_lightning():
         trainer = _trainer(task, epochs, folder, procedure, options)
         if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
-            folder.begin(task.config, resume=options.resume)
+            folder.begin(task.config, resume=options.resume, began_from=began_from)
         try:
             trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=True)
         except SystemExit as error:  # Lightning's answer to Ctrl-C
@@ -167,7 +171,23 @@ def fit(task: Task, *, epochs: int, folder: StageFolder, procedure: Procedure, o
     if trainer.interrupted:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
-        folder.finish(task.config)
+        folder.finish()
+
+
+def check_machine(options: FitOptions) -> None:
+    """Complain if this machine has not what the options ask for."""
+    _check_wandb(options)
+    with _quiet_lightning():
+        _make_trainer(options, logger=False, enable_checkpointing=False)
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        warnings.filterwarnings("ignore", module="torch.utils.tensorboard")
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        yield
 
 
 def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> Trainer:
@@ -176,33 +196,52 @@ def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure,
         _KeepResumable(folder.last),
         *options.callbacks,
     ]
+    # what goes on from trained networks may make them worse: then they are kept as they were
+    judge_before = task.begins_trained and not folder.last.is_file()
+    return _make_trainer(
+        options,
+        accumulate_grad_batches=options.accumulate_batches,
+        max_epochs=epochs,
+        callbacks=callbacks,
+        plugins=[_WriteInPlace(), *([_SyncBatchNorms()] if _shares_statistics(task, options) else [])],
+        logger=_logger(folder, options),
+        log_every_n_steps=10,
+        num_sanity_val_steps=-1 if judge_before else 0,
+        reload_dataloaders_every_n_epochs=1,  # each epoch has batches of its own
+        use_distributed_sampler=False,  # our samplers share the work themselves
+    )
+
+
+def _make_trainer(options: FitOptions, **more: Any) -> Trainer:
     try:
         return Trainer(
             accelerator=options.accelerator,
             devices=options.devices,
             num_nodes=options.machines,
-            strategy="ddp" if options.devices * options.machines > 1 else "auto",
+            strategy="ddp" if options.processes > 1 else "auto",
             precision=options.precision,
-            accumulate_grad_batches=options.accumulate_batches,
-            max_epochs=epochs,
-            callbacks=callbacks,
-            logger=_logger(folder, options),
-            log_every_n_steps=10,
-            # what goes on from trained networks may make them worse: then they are kept as they were
-            num_sanity_val_steps=-1 if task.begins_trained else 0,
-            reload_dataloaders_every_n_epochs=1,  # each epoch has batches of its own
-            use_distributed_sampler=False,  # our samplers share the work themselves
             enable_progress_bar=False,
             enable_model_summary=False,
+            **more,
         )
     except MisconfigurationException as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"this machine cannot train so: {reason}", cure="change --accelerator or --devices") from error
 
 
+def _shares_statistics(task: nn.Module, options: FitOptions) -> bool:
+    """Whether batch norms must be told to look at all processes; on a CPU they cannot."""
+    has_batch_norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in task.modules())
+    return options.processes > 1 and options.uses_gpu and has_batch_norms
+
+
+def _check_wandb(options: FitOptions) -> None:
+    if options.wandb_project is not None and find_spec("wandb") is None:
+        raise InputError("wandb is not installed", cure="run: pip install wandb, or log to TensorBoard")
+
+
 def _logger(folder: StageFolder, options: FitOptions) -> Logger:
+    _check_wandb(options)
     if options.wandb_project is not None:
-        if find_spec("wandb") is None:
-            raise InputError("wandb is not installed", cure="run: pip install wandb, or log to TensorBoard")
         return WandbLogger(project=options.wandb_project, name=folder.path.name, save_dir=folder.path / "log")
     return TensorBoardLogger(folder.path, name="log", version="")

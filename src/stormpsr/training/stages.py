@@ -39,11 +39,13 @@ from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_f
 from stormpsr.training.embedding import embed_recordings
 from stormpsr.training.fit import FitOptions, StageFolder, fit
 from stormpsr.training.locating import BoxedPictures, LocatorTask
+from stormpsr.training.stage_folder import digest_of
 from stormpsr.training.tasks import EncoderTask, JointTask, TemporalTask, ValidationClips
 
 __all__ = [
     "Run",
     "StageName",
+    "check_fits",
     "clip_recordings",
     "clip_sampler",
     "embed",
@@ -157,7 +159,8 @@ def _more_renders(run: Run, sampler: KeyFrameSampler) -> tuple[MoreRenders | Non
     if run.renders is None or not n:
         return None, states
     if n % sampler.shard.count:
-        raise InputError(f"{n} more renders cannot be shared equally by {sampler.shard.count} processes")
+        cure = f"set key_frames.n_more_renders to a multiple of {sampler.shard.count}"
+        raise InputError(f"{n} more renders cannot be shared equally by {sampler.shard.count} processes", cure=cure)
     label_of = {bits: label for label, bits in enumerate(states)}
     labels = [label_of.setdefault(bits, len(label_of)) for bits in run.renders.states]
     return MoreRenders(np.array(labels, dtype=np.int64), n, run.config.seed), list(label_of)
@@ -179,10 +182,13 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
 
     torch.manual_seed(config.seed)
     encoder = build_encoder(config.encoder)
+    began_from: str | None = None
     if encoder.locator is not None:
         if locator_folder is None:
             raise InputError("the encoder looks at a crop, but nobody says where", cure="train the locator first")
-        encoder.locator.load_state_dict(load_checkpoint(locator_folder).locator().state_dict())
+        located = load_checkpoint(locator_folder)
+        encoder.locator.load_state_dict(located.locator().state_dict())
+        began_from = digest_of(located.tensors)
     task = EncoderTask(
         encoder,
         config,
@@ -194,7 +200,14 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
         run.options.workers,
     )
     folder = run.stage("encoder")
-    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    fit(
+        task,
+        epochs=stage.epochs,
+        folder=folder,
+        procedure=run.data.procedure,
+        options=run.options,
+        began_from=began_from,
+    )
     return folder.best
 
 
@@ -278,7 +291,7 @@ def clip_sampler(
     )
 
 
-def _check_fits(run: Run, checkpoint: Checkpoint, *, with_temporal: bool = False) -> None:
+def check_fits(run: Run, checkpoint: Checkpoint, *, with_temporal: bool = False) -> None:
     """Refuse to go on from networks of other settings: hours later, the result could not be loaded."""
     if checkpoint.procedure != run.data.procedure:
         cure = "train it on this data set first"
@@ -303,7 +316,7 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
     """The temporal model on the embeddings of a trained encoder."""
     config, stage = run.config, run.config.train_temporal
     checkpoint = load_checkpoint(encoder_folder)
-    _check_fits(run, checkpoint)
+    check_fits(run, checkpoint)
     encoder = checkpoint.encoder()
     recordings = clip_recordings(run, stage)
     stores, val_stores = embed(run, encoder, recordings), embed(run, encoder, run.data.val)
@@ -326,7 +339,14 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
         run.options.workers,
     )
     folder = run.stage("temporal")
-    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    fit(
+        task,
+        epochs=stage.epochs,
+        folder=folder,
+        procedure=run.data.procedure,
+        options=run.options,
+        began_from=digest_of(checkpoint.tensors),
+    )
     return folder.best
 
 
@@ -334,7 +354,7 @@ def train_joint(run: Run, temporal_folder: Path) -> Path:
     """Both together, from images."""
     config = run.config
     checkpoint = load_checkpoint(temporal_folder)
-    _check_fits(run, checkpoint, with_temporal=True)
+    check_fits(run, checkpoint, with_temporal=True)
     stage: JointTrainingConfig = config.train_joint
     recordings = clip_recordings(run, stage)
     frames, val_frames = run.frames(recordings), run.frames(run.data.val)
@@ -355,5 +375,12 @@ def train_joint(run: Run, temporal_folder: Path) -> Path:
         run.options.workers,
     )
     folder = run.stage("joint")
-    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
+    fit(
+        task,
+        epochs=stage.epochs,
+        folder=folder,
+        procedure=run.data.procedure,
+        options=run.options,
+        began_from=digest_of(checkpoint.tensors),
+    )
     return folder.best
