@@ -74,8 +74,11 @@ def test_changing_the_kind_of_temporal_model_leaves_the_other_kinds_sizes_behind
 
 
 def test_only_a_model_that_reads_single_frames_can_be_taught_what_they_show() -> None:
-    with pytest.raises(InputError, match=r"needs temporal\.kind=states"):
+    with pytest.raises(InputError, match=r"^synthetic: temporal\.kind=lstm reads no single frames") as complaint:
         load_config("synthetic", ["temporal.kind=lstm"])
+    flags = str(complaint.value).partition("; add ")[2].split(" ")
+    assert flags[::2] == ["-o", "-o"]
+    assert load_config("synthetic", ["temporal.kind=lstm", *flags[1::2]]).temporal == LSTMConfig()
 
 
 def test_a_file_of_ones_own_works_like_a_preset(tmp_path: Path) -> None:

@@ -257,9 +257,14 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _states_can_be_taught(self) -> Config:
-        weighted = self.train_temporal.frame_state_weight or self.train_joint.frame_state_weight
+        stages = {"train_temporal": self.train_temporal, "train_joint": self.train_joint}
+        weighted = [name for name, stage in stages.items() if stage.frame_state_weight]
         if weighted and not isinstance(self.temporal, StatesConfig):
-            raise ValueError("frame_state_weight needs temporal.kind=states: no other model reads single frames")
+            flags = " ".join(f"-o {name}.frame_state_weight=0" for name in weighted)
+            raise ValueError(
+                f"temporal.kind={self.temporal.kind} reads no single frames, so it cannot be taught what they show; "
+                f"add {flags}"
+            )
         return self
 
 
@@ -370,8 +375,8 @@ def _explained(error: ValidationError, root: yaml.Node | None, where: str, overr
         return InputError(f"{name}.kind is not known", path=path, line=line, cure=f"choose: {', '.join(sorted(kinds))}")
     message = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     given = first["input"]
-    shown = f" is {given!r}: it" if not isinstance(given, dict) else ":"
-    return InputError(f"{name}{shown} {message}", path=path, line=line)
+    shown = f" is {given!r}: it " if not isinstance(given, dict) else ": " if name else ""
+    return InputError(f"{name}{shown}{message}", path=path, line=line)
 
 
 def _setting_names(config: Config, section: Sequence[str]) -> list[str]:
