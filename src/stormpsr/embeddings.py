@@ -32,9 +32,12 @@ class EmbeddingStore:
     dim: int
     dtype: Precision = "float16"
 
-    def rows(self, name: str, n_frames: int, fps: float) -> RowFile:
-        """Where and what a recording's embeddings are; `name` may hold a split, `train/01`."""
-        made_from = {"encoder": self.encoder_digest, "fps": float(fps)}
+    def rows(self, name: str, n_frames: int, fps: float, *, pictures: str) -> RowFile:
+        """Where and what a recording's embeddings are; `name` may hold a split, `train/01`.
+
+        `pictures` is the fingerprint of the recording's pictures: embeddings of others are stale.
+        """
+        made_from = {"encoder": self.encoder_digest, "fps": float(fps), "pictures": pictures}
         return RowFile(self.folder / name, n_frames, (self.dim,), self.dtype, made_from)
 
     def write(
@@ -44,6 +47,7 @@ class EmbeddingStore:
         fps: float,
         encode: Encode,
         *,
+        pictures: str,
         batch_size: int = 64,
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -51,7 +55,7 @@ class EmbeddingStore:
 
         Embeddings of another encoder are not overwritten: they may have cost hours.
         """
-        rows = self.rows(name, len(image_FSS3), fps)
+        rows = self.rows(name, len(image_FSS3), fps, pictures=pictures)
         self._refuse_stale(rows)
         if rows.is_complete:
             return
@@ -65,9 +69,9 @@ class EmbeddingStore:
                 if on_progress:
                     on_progress(writer.done, rows.n_rows)
 
-    def read(self, name: str, n_frames: int, fps: float) -> NDArray[Any]:
+    def read(self, name: str, n_frames: int, fps: float, *, pictures: str) -> NDArray[Any]:
         """A recording's embeddings, shape (F, D), as a read-only memory map."""
-        rows = self.rows(name, n_frames, fps)
+        rows = self.rows(name, n_frames, fps, pictures=pictures)
         self._refuse_stale(rows)
         return rows.read()
 
@@ -76,7 +80,7 @@ class EmbeddingStore:
         if reason:
             cure = "delete the store, or choose another folder"
             raise InputError(
-                f"these embeddings are of another encoder or recording: {reason}", path=rows.path, cure=cure
+                f"these embeddings are of another encoder or of other pictures: {reason}", path=rows.path, cure=cure
             )
 
 

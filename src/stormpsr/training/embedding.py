@@ -51,13 +51,15 @@ def embed_recordings(
         name = f"{recording.split or 'all'}/{recording.name}"
         cache.fill(recording, partial(on_progress, f"decode {recording.name}"))
         image_FSS3, fps = cache.read(recording)[::frame_step], recording.fps / frame_step
+        pictures = recording.source.fingerprint()
         store.write(
             name,
             image_FSS3,
             fps,
             encode,
+            pictures=pictures,
             batch_size=_PICTURES_AT_ONCE,
             on_progress=partial(on_progress, f"embed {recording.name}"),
         )
-        found.append(store.read(name, len(image_FSS3), fps))
+        found.append(store.read(name, len(image_FSS3), fps, pictures=pictures))
     return found
