@@ -55,6 +55,8 @@ def test_the_paper_presets_have_the_papers_settings() -> None:
             assert (stage.optimiser, stage.learning_rate, stage.momentum, stage.warmup_epochs) == ("sgd", 1e-3, 0.9, 5)
         assert [config.train_encoder.epochs, config.train_temporal.epochs, config.train_joint.epochs] == [100, 100, 75]
         assert config.train_joint.encoder_learning_rate == 1e-5
+        assert config.train_temporal.batch_size == 256
+        assert 64 * config.train_joint.batch_size == 256  # --accumulate 64: no GPU holds 256 clips of 64 pictures
 
 
 def test_single_settings_are_changed_on_top_of_a_preset() -> None:
