@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2"):
+cv2 = pytest.importorskip("cv2", reason="needs the train extra")
+for package in ("pydantic", "safetensors"):
     pytest.importorskip(package, reason="needs the train extra")
 
 from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
@@ -72,6 +73,20 @@ def test_a_store_of_another_encoder_is_refused_with_a_cure(
     assert main(["embed", "make", str(checkpoint), *rest]) == 0
     assert main(["embed", "make", str(other), *rest]) == 2
     assert "these embeddings are of another encoder" in capsys.readouterr().err
+
+
+def test_embeddings_of_pictures_that_have_changed_are_refused(
+    world: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "data" / "val" / "00_build"
+    shutil.copytree(world / "val" / "00_build", recording)
+    words = ["embed", "make", str(checkpoint), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "store")]
+    assert main(words) == 0
+    assert main(words) == 0
+    plain = recording / "rgb" / "000030.png"
+    assert cv2.imwrite(str(plain), np.zeros((32, 32, 3), dtype=np.uint8))
+    assert main(words) == 2
+    assert "00_build: these embeddings are of another encoder or of other pictures" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_is_continued_to_the_same_embeddings(

@@ -21,6 +21,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
 from lightning.pytorch.loggers import TensorBoardLogger  # noqa: E402
 
 from stormpsr.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.cli.train_progress import TrainingBars, _StageBar  # noqa: E402
 from stormpsr.config import Config, parse_config  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
 from stormpsr.training import fit as fitting  # noqa: E402
@@ -58,6 +59,12 @@ class Figures(Callback):
     def __init__(self) -> None:
         self.of_epochs: list[dict[str, float]] = []
         self.steps = 0
+        self.losses: list[float] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.losses.append(float(trainer.callback_metrics["train/loss"]))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.of_epochs.append(dict(pl_module.figures))
@@ -72,10 +79,12 @@ def test_two_batches_accumulated_are_one_batch_twice_as_large(
     still = [f"train_temporal.{key}={value}" for key, value in settings.items()]
     halves = (*still, "train_temporal.batch_size=4", "train_temporal.batches_per_epoch=4")
     wholes = (*still, "train_temporal.batch_size=8", "train_temporal.batches_per_epoch=2")
-    counts = Figures(), Figures()
+    counts, bar = (Figures(), Figures()), TrainingBars().stage("temporal", "clips")
     accumulated = train_temporal(
-        run_in(tmp_path / "a", *halves, accumulate_batches=2, callbacks=(counts[0],)), encoder_folder
+        run_in(tmp_path / "a", *halves, accumulate_batches=2, callbacks=(counts[0], bar)), encoder_folder
     )
+    assert isinstance(bar, _StageBar)
+    assert bar._loss == pytest.approx(counts[0].losses[-1])  # of a whole batch, not of its share in a step
     at_once = train_temporal(run_in(tmp_path / "b", *wholes, callbacks=(counts[1],)), encoder_folder)
     assert [count.steps for count in counts] == [2, 2]
     one, other = load_checkpoint(accumulated).tensors, load_checkpoint(at_once).tensors

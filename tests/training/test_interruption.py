@@ -53,6 +53,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint_and_the_run_can_be_resumed_to_the_sam
     assert process.wait(timeout=120) == 130
     assert "epoch 15 of 15" not in said
     assert "Traceback" not in said
+    assert "the same command with --resume goes on" in said
     stopped = load_checkpoint(tmp_path / "stopped" / "temporal" / "best")
     stopped.stream()
     capsys.readouterr()

@@ -44,6 +44,9 @@ def test_all_stages_run_in_order_and_finished_ones_are_skipped(train: Train, tmp
     code, _, err = train("all", "--out", str(tmp_path))
     assert code == 0
     assert err.count("finished before, skipped") == 3
+    code, _, err = train("all", "--out", str(tmp_path), "-o", "train_temporal.epochs=3")
+    assert code == 0
+    assert err.count("skipped (with other settings: train_temporal.epochs was 2 and is 3)") == 3
 
 
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(train: Train, tmp_path: Path) -> None:
@@ -69,3 +72,13 @@ def test_all_stages_on_two_devices_are_refused(train: Train, tmp_path: Path) -> 
     code, _, err = train("all", "--out", str(tmp_path), "--devices", "2")
     assert code == 2
     assert "run the stages one after the other" in err
+
+
+def test_ctrl_c_says_how_to_go_on(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(run: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stormpsr.training.stages.train_encoder", stop)
+    code, _, err = train("encoder", "--out", str(tmp_path))
+    assert code == 130
+    assert "the same command with --resume goes on after the last whole epoch" in err

@@ -50,7 +50,9 @@ def train_command(
     precision: Annotated[
         Literal["32-true", "16-mixed", "bf16-mixed"], typer.Option(help="Of the numbers in training.")
     ] = "32-true",
-    accumulate: Annotated[int, typer.Option(min=1, help="Batches per step of the optimiser.")] = 1,
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Batches per step of the optimiser: 64 batches of 4 make a step of 256.")
+    ] = 1,
     workers: Annotated[int, typer.Option(min=0, help="Processes that read batches.")] = 0,
     wandb: Annotated[str | None, typer.Option(help="Log to this project of W&B instead of TensorBoard.")] = None,
     as_json: JsonFlag = False,
@@ -91,16 +93,22 @@ def train_command(
     if stage == "locator" and not config.encoder.crop_size:
         raise InputError("these settings have no locator", cure="set encoder.crop_size, or begin with the encoder")
     names: list[StageName] = stages_of(config) if stage == "all" else [stage]
+    if stage == "all" and accumulate > 1:
+        typer.echo("note: --accumulate changes the batches of all stages; it may be given to one alone", err=True)
     if dry_run:
-        _show_plan(run, names, as_json)
+        _show_plan(run, names, as_json, skip_finished=stage == "all")
         return
-    done = _train(run, names, skip_finished=stage == "all")
+    try:
+        done = _train(run, names, skip_finished=stage == "all")
+    except KeyboardInterrupt:
+        typer.echo("the same command with --resume goes on after the last whole epoch", err=True)
+        raise
     _show_results(done, as_json)
 
 
 def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str, Path]:
     from stormpsr.cli.train_progress import TrainingBars
-    from stormpsr.errors import InputError
+    from stormpsr.training.checks import check_run, recordings_of
     from stormpsr.training.stages import (
         key_frame_sampler,
         stages_of,
@@ -116,22 +124,23 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
         "joint": train_joint,
     }
     order = stages_of(run.config)
-    for note in (*run.data.notes(run.config), *key_frame_sampler(run).notes):
+    left = check_run(run, names, skip_finished=skip_finished)
+    for note in (*run.data.notes(run.config), *(key_frame_sampler(run).notes if "encoder" in left else ())):
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
     with TrainingBars() as bars:
+        if skip_finished and left:  # a picture that cannot be read is to stop the first stage, not the last
+            replace(run, on_progress=bars.frames).frames(recordings_of(run, left))
         for name in names:
             folder = run.stage(name)
-            if skip_finished and folder.is_finished:
-                typer.echo(f"{name}: finished before, skipped", err=True)
+            if name not in left:
+                differences = folder.other_settings(run.config)
+                more = f" (with other settings: {', '.join(differences)})" if differences else ""
+                typer.echo(f"{name}: finished before, skipped{more}", err=True)
                 done[name] = folder.best
                 continue
             before = order[order.index(name) - 1] if name != order[0] else None
             source = run.folder / str(before) / "best"
-            if before is not None and not source.is_dir():
-                raise InputError(
-                    f"there is no trained {before}", path=source, cure=f"run 'stormpsr train {before}' first"
-                )
             options = replace(run.options, callbacks=(bars.stage(name, _ITEMS[name]),))
             staged = replace(run, options=options, on_progress=bars.frames)
             if name == "locator":
@@ -158,13 +167,13 @@ def _show_results(done: dict[str, Path], as_json: bool) -> None:
         typer.echo(f"{name}: {best}: {said}: {folder}")
 
 
-def _show_plan(run: Run, names: list[StageName], as_json: bool) -> None:
+def _show_plan(run: Run, names: list[StageName], as_json: bool, *, skip_finished: bool) -> None:
     from dataclasses import asdict
     from time import perf_counter
 
     from stormpsr.training.plan import plan_stages
 
-    plan: RunPlan = plan_stages(run, names, perf_counter)
+    plan: RunPlan = plan_stages(run, names, perf_counter, skip_finished=skip_finished)
     if as_json:
         stages = [{**asdict(stage), "minutes": stage.minutes} for stage in plan.stages]
         print_json({**asdict(plan), "stages": stages})

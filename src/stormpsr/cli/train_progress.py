@@ -71,7 +71,8 @@ class _StageBar(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._n_items += len(batch[0]) * trainer.world_size
-        self._loss = float(outputs["loss"]) if isinstance(outputs, dict) else float(outputs)
+        share = float(outputs["loss"]) if isinstance(outputs, dict) else float(outputs)
+        self._loss = share * int(trainer.accumulate_grad_batches)  # Lightning has divided it
         if self._task is not None:
             more = f"loss {self._loss:.3f}, {self._rate():.0f} {self._items}/s"
             self._progress.update(self._task, advance=1, more=more)

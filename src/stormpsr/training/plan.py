@@ -11,7 +11,8 @@ from torch import Tensor
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_stream
 from stormpsr.procedure import bit_string
-from stormpsr.training.data import boxed_frames_of
+from stormpsr.training.checks import check_run, recordings_of
+from stormpsr.training.data import boxed_frames_of, key_frames_of
 from stormpsr.training.stages import (
     Run,
     StageName,
@@ -55,20 +56,22 @@ class RunPlan:
     notes: tuple[str, ...]
 
 
-def plan_stages(run: Run, names: Sequence[StageName], clock: Clock) -> RunPlan:
+def plan_stages(run: Run, asked: Sequence[StageName], clock: Clock, *, skip_finished: bool = False) -> RunPlan:
     """Check everything that can be checked without training, and time a few steps of each stage."""
     config = run.config
-    sampler = key_frame_sampler(run)
+    names = check_run(run, asked, skip_finished=skip_finished)
+    sampler = key_frame_sampler(run) if "encoder" in names else None
     timer = _StepTimer(run, clock)
     stages: list[StagePlan] = []
     if "locator" in names:
         locating = config.train_locator
         boxed = boxed_frames_of(run.data.train, run.data.procedure)
+        boxed_frames_of(run.data.val, run.data.procedure)  # complains if there are none to choose by
         batches = locating.batches_per_epoch or max(len(boxed) // locating.batch_size, 1)
         seconds = timer.locator_step(locating.batch_size)
         n = len(run.data.train)
         stages.append(StagePlan("locator", n, "images", locating.batch_size, batches, locating.epochs, seconds))
-    if "encoder" in names:
+    if sampler is not None:
         validation_recordings_share_states(run)
         stage = config.train_encoder
         n = len(run.data.encoder_recordings(stage.held_out_share))
@@ -80,9 +83,11 @@ def plan_stages(run: Run, names: Sequence[StageName], clock: Clock) -> RunPlan:
         stages.append(_plan_clips(run, "temporal", timer.temporal_step))
     if "joint" in names:
         stages.append(_plan_clips(run, "joint", timer.joint_step))
-    missing = run.cache.missing_bytes([*run.data.train, *run.data.val])
-    notes = (*run.data.notes(config), *sampler.notes)
-    return RunPlan(tuple(stages), tuple(bit_string(bits) for bits in sampler.frames.states), missing, notes)
+    missing = run.cache.missing_bytes(recordings_of(run, names)) if names else 0
+    finished = [f"{name} is finished and will be skipped" for name in asked if name not in names]
+    notes = (*run.data.notes(config), *(sampler.notes if sampler else ()), *finished)
+    keys = key_frames_of(run.data.encoder_recordings(config.train_encoder.held_out_share), config)
+    return RunPlan(tuple(stages), tuple(bit_string(bits) for bits in keys.states), missing, notes)
 
 
 def _plan_clips(run: Run, name: StageName, time_step: Callable[[int], float]) -> StagePlan:

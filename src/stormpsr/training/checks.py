@@ -1,0 +1,141 @@
+"""What would stop training later, found before hours are spent: devices, shares of a batch, stages, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from stormpsr.checkpoint import load_checkpoint
+from stormpsr.errors import InputError
+from stormpsr.models.stream import build_encoder
+from stormpsr.recording import Recording, VideoFile
+from stormpsr.training.fit import check_machine
+from stormpsr.training.stage_folder import digest_of
+from stormpsr.training.stages import Run, StageName, check_fits, clip_recordings, key_frame_sampler, stages_of
+
+__all__ = ["check_pictures", "check_run", "recordings_of"]
+
+
+def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> list[StageName]:
+    """Complain of everything that can be known without training; the stages that are left to be trained."""
+    left = [name for name in names if not (skip_finished and run.stage(name).is_finished)]
+    if left:
+        check_machine(run.options)
+    if rank_zero_only.rank != 0:  # started by the first process, which has looked already
+        return left
+    _check_stages(run, names, left)
+    _check_shares(run, left)
+    if "encoder" in left and run.config.encoder.weights != "hub":  # those are downloaded when they are needed
+        build_encoder(run.config.encoder)
+    if left:
+        recordings = recordings_of(run, left)
+        run.cache.check_room(recordings)
+        check_pictures([recording for recording in recordings if not run.cache.rows(recording).is_complete])
+    return left
+
+
+# ---------------------------------------------------------------------- stages
+def _check_stages(run: Run, names: Sequence[StageName], left: Sequence[StageName]) -> None:
+    """Each stage goes on from the one before: it must be there, or be trained now, and fit."""
+    order = stages_of(run.config)
+    for name in names:
+        folder = run.stage(name)
+        if name in left:
+            folder.check(run.config, resume=run.options.resume)
+        if name == order[0]:
+            continue
+        before = order[order.index(name) - 1]
+        if before in left:
+            folder.check_began_from(None, before)
+            continue
+        source = run.stage(before).best
+        if not source.is_dir():
+            raise InputError(f"there is no trained {before}", path=source, cure=f"run 'stormpsr train {before}' first")
+        checkpoint = load_checkpoint(source)
+        if before == "locator":
+            checkpoint.locator()
+        else:
+            check_fits(run, checkpoint, with_temporal=before == "temporal")
+        folder.check_began_from(digest_of(checkpoint.tensors), before)
+
+
+# ---------------------------------------------------------------------- processes
+def _check_shares(run: Run, names: Sequence[StageName]) -> None:
+    """Every process takes as many items of a batch as the others."""
+    n = run.options.processes
+    for setting, size in _batch_sizes(run, names):
+        if size % n:
+            cure = f"change {setting} so that {n} divides it, or --devices"
+            raise InputError(f"a batch of {size} ({setting}) cannot be shared equally by {n} processes", cure=cure)
+
+
+def _batch_sizes(run: Run, names: Sequence[StageName]) -> Iterator[tuple[str, int]]:
+    config = run.config
+    if "locator" in names:
+        yield "train_locator.batch_size", config.train_locator.batch_size
+    if "encoder" in names:
+        settings = config.key_frames
+        counted = "(key_frames.n_sample + n_syn) x states" if settings.n_syn else "key_frames.n_sample x states"
+        yield counted, key_frame_sampler(run).batch_size
+        yield "key_frames.n_more_renders", settings.n_more_renders
+    if "temporal" in names:
+        yield "train_temporal.batch_size", config.train_temporal.batch_size
+    if "joint" in names:
+        yield "train_joint.batch_size", config.train_joint.batch_size
+
+
+# ---------------------------------------------------------------------- pictures
+def recordings_of(run: Run, names: Sequence[StageName]) -> list[Recording]:
+    """The recordings whose pictures some stages need, each once."""
+    config = run.config
+    parts: dict[StageName, Callable[[], Sequence[Recording]]] = {
+        "locator": lambda: run.data.train,
+        "encoder": lambda: run.data.encoder_recordings(config.train_encoder.held_out_share),
+        "temporal": lambda: clip_recordings(run, config.train_temporal),
+        "joint": lambda: clip_recordings(run, config.train_joint),
+    }
+    needed = [recording for name in names for recording in parts[name]()]
+    return list({recording.path: recording for recording in (*needed, *run.data.val)}.values())
+
+
+def check_pictures(recordings: Sequence[Recording]) -> None:
+    """Read the first and the last picture of each recording, and count the frames of videos."""
+    for recording in recordings:
+        source = recording.source
+        if isinstance(source, VideoFile):
+            _check_video(source)
+        else:
+            for frame in (0, source.n_frames - 1):
+                next(source.images(frame))
+
+
+def _check_video(source: VideoFile) -> None:
+    import av
+
+    found = VideoFile(source.path).n_frames
+    if found != source.n_frames:
+        problem = f"the video has {found} frames, but {source.n_frames} are announced"
+        raise InputError(problem, path=source.path, cure="copy the video again, or correct n_frames in recording.json")
+    for where, from_end in (("first", False), ("last", True)):
+        try:
+            reason = "" if _decodes(source.path, from_end=from_end) else ": there are none"
+        except av.error.FFmpegError as error:
+            reason = f" ({error})"
+        if reason:
+            problem = f"the {where} frames of the video cannot be decoded{reason}"
+            raise InputError(problem, path=source.path, cure="copy or encode it again")
+
+
+def _decodes(video: Path, *, from_end: bool) -> bool:
+    """Whether a frame comes: the first, or those after the last place that can be jumped to."""
+    import av
+
+    with av.open(str(video)) as container:
+        if from_end and container.duration:
+            with suppress(av.error.FFmpegError):  # not every format can jump; then all of it is decoded
+                container.seek(container.duration)
+        frames = container.decode(container.streams.video[0])
+        return next(frames, None) is not None and (not from_end or all(True for _ in frames))

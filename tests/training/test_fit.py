@@ -1,0 +1,150 @@
+"""The training loop's edges: a full disk, several processes, and what is done once only."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
+    pytest.importorskip(package, reason="needs the train extra")
+
+from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
+
+make_torchvision_importable()
+pytest.importorskip("lightning", reason="needs the train extra")
+from torch import nn  # noqa: E402
+
+from stormpsr.config import Config, parse_config  # noqa: E402
+from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.backbones import create_backbone  # noqa: E402
+from stormpsr.procedure import Procedure  # noqa: E402
+from stormpsr.training import fit as fitting  # noqa: E402
+from stormpsr.training.data import load_training_data  # noqa: E402
+from stormpsr.training.fit import FitOptions, StageFolder, _KeepResumable, _SyncBatchNorms  # noqa: E402
+from stormpsr.training.stages import Run, train_encoder  # noqa: E402
+
+
+# ---------------------------------------------------------------------- a full disk
+def save_with(error: Exception, path: Path) -> None:
+    def save(draft: Path) -> None:
+        draft.write_bytes(b"half")
+        raise error
+
+    trainer: Any = SimpleNamespace(save_checkpoint=save, is_global_zero=True)
+    _KeepResumable(path).on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on device"),
+        (
+            RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
+            "writing was cut short",
+        ),
+        (RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"), "writing was cut short"),
+    ],
+)
+def test_a_full_disk_is_told_with_the_file_and_the_cure_and_half_a_file_is_removed(
+    tmp_path: Path, error: Exception, reason: str
+) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"the epoch before")
+    with pytest.raises(InputError, match=rf"\({reason}\); make room .* --resume") as complaint:
+        save_with(error, path)
+    assert complaint.value.path == str(path)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"the epoch before"]
+
+
+def test_another_error_while_saving_is_no_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="out of memory"):
+        save_with(RuntimeError("CUDA out of memory"), tmp_path / "last.ckpt")
+
+
+def test_training_on_a_disk_that_is_full_ends_with_the_path_of_the_file(
+    tmp_path: Path, world: Path, settings_text: str
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no disk that is always full")
+    config = parse_config(settings_text, where="tiny", overrides=["train_encoder.epochs=1"])
+    run = Run(config, load_training_data(world, config), tmp_path, options=FitOptions(accelerator="cpu"))
+    resume = tmp_path / "encoder" / "resume"
+    resume.mkdir(parents=True)
+    (resume / ".draft.ckpt").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"last\.ckpt: the state of training cannot be written"):
+        train_encoder(run)
+    assert (tmp_path / "encoder" / "best").is_dir()
+    assert list(resume.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- how Lightning is asked
+class FakeTask(nn.Module):
+    begins_trained = True
+    config = Config()
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+
+def asked_of_lightning(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, lamp: Procedure, task: Any, options: FitOptions
+) -> dict[str, Any]:
+    monkeypatch.setattr(fitting, "Trainer", lambda **settings: settings)
+    asked: Any = fitting._trainer(task, 1, StageFolder(folder), lamp, options)
+    return dict(asked)
+
+
+@pytest.mark.parametrize(
+    ("layer", "options", "shared"),
+    [
+        (nn.BatchNorm1d(2), FitOptions(accelerator="gpu", devices=2), True),
+        (nn.BatchNorm1d(2), FitOptions(accelerator="gpu", machines=2), True),
+        (nn.BatchNorm1d(2), FitOptions(accelerator="auto", devices=2), True),
+        (nn.BatchNorm1d(2), FitOptions(accelerator="gpu"), False),
+        (nn.BatchNorm1d(2), FitOptions(accelerator="cpu", devices=2), False),
+        (nn.LayerNorm(2), FitOptions(accelerator="gpu", devices=2), False),
+    ],
+)
+def test_batch_norms_share_statistics_among_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lamp: Procedure,
+    layer: nn.Module,
+    options: FitOptions,
+    shared: bool,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    asked = asked_of_lightning(monkeypatch, tmp_path, lamp, FakeTask(layer), options)
+    assert any(isinstance(plugin, _SyncBatchNorms) for plugin in asked["plugins"]) == shared
+
+
+def test_a_network_whose_batch_norms_include_activations_keeps_them() -> None:
+    torch.manual_seed(0)
+    task = FakeTask(create_backbone("tf_efficientnet_lite0", image_size=32, out_dim=4, weights="none")).eval()
+    image_B3SS = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        before_BD = task.layer(image_B3SS)
+        names = list(task.state_dict())
+        task = _SyncBatchNorms().apply(task)
+        torch.testing.assert_close(task.layer(image_B3SS), before_BD)
+    assert list(task.state_dict()) == names
+    assert any(isinstance(module, nn.SyncBatchNorm) for module in task.modules())
+
+
+def test_what_was_good_before_training_is_judged_once_and_not_again_on_resuming(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lamp: Procedure
+) -> None:
+    def judged() -> int:
+        task = FakeTask(nn.Linear(1, 1))
+        return int(asked_of_lightning(monkeypatch, tmp_path, lamp, task, FitOptions())["num_sanity_val_steps"])
+
+    assert judged() == -1
+    (tmp_path / "resume").mkdir()
+    (tmp_path / "resume" / "last.ckpt").touch()
+    assert judged() == 0
