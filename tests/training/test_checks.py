@@ -195,6 +195,10 @@ def test_finished_stages_that_belong_together_or_never_said_are_skipped(
     code, err = train("all", "--resume")
     assert code == 0, err
     assert err.count("finished before, skipped") == 3
+    code, err = train("all", "--dry-run", "--accumulate", "2")
+    assert code == 0, err
+    assert err.count("is finished and will be skipped") == 3
+    assert "note: --accumulate is for all stages; run a stage by itself" in err
 
 
 # ---------------------------------------------------------------------- pictures

@@ -90,11 +90,11 @@ def train_command(
     )
     pictures = load_renders(renders, found.procedure, config.encoder.image_size) if renders else None
     run = Run(config, found, out, renders=pictures, options=options, cache_folder=cache)
-    if stage == "locator" and not config.encoder.crop_size:
+    if stage == "locator" and "locator" not in stages_of(config):
         raise InputError("these settings have no locator", cure="set encoder.crop_size, or begin with the encoder")
     names: list[StageName] = stages_of(config) if stage == "all" else [stage]
     if stage == "all" and accumulate > 1:
-        typer.echo("note: --accumulate changes the batches of all stages; it may be given to one alone", err=True)
+        typer.echo("note: --accumulate is for all stages; run a stage by itself to have it there alone", err=True)
     if dry_run:
         _show_plan(run, names, as_json, skip_finished=stage == "all")
         return
