@@ -13,7 +13,7 @@ pytest.importorskip("timm", reason="needs the train extra")
 
 from stormpsr.errors import InputError  # noqa: E402
 from stormpsr.models.encoder import SpatialEncoder  # noqa: E402
-from stormpsr.models.locator import Locator, crop, overlap  # noqa: E402
+from stormpsr.models.locator import Locator, Motion, _around, crop, generalised_overlap, overlap  # noqa: E402
 
 
 def squares(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -41,14 +41,46 @@ def test_a_locator_learns_to_find_a_square() -> None:
         assert overlap(locator.locate(seen), truth).mean() > 0.5
 
 
-def test_a_crop_shows_the_box_in_its_middle_and_black_beyond_the_border() -> None:
-    image = torch.full((1, 40, 40, 3), 100, dtype=torch.uint8)
+def test_boxes_are_learnt_in_the_cells_around_the_middle_as_well() -> None:
+    assert _around(torch.tensor([21])).tolist() == [[0, 1, 2, 20, 21, 22, 40, 41, 42]]
+    assert set(_around(torch.tensor([0]))[0].tolist()) == {0, 1, 20, 21}
+
+
+def test_a_crop_shows_the_box_in_its_middle_and_grey_beyond_the_border() -> None:
+    image = torch.full((1, 40, 40, 3), 10, dtype=torch.uint8)
     image[0, 10:20, 10:20] = 250
-    inside = crop(image, torch.tensor([[0.25, 0.25, 0.5, 0.5]]), 12)[0, ..., 0]
-    assert inside[6, 6] == pytest.approx(250)  # the box fills the middle ten of twelve pixels
-    assert inside[0, 0] < 250
-    corner = crop(image, torch.tensor([[0.0, 0.0, 0.25, 0.25]]), 12)[0, ..., 0]
-    assert corner[0, 0] < corner[6, 6]
+    inside = crop(image, torch.tensor([[0.25, 0.25, 0.5, 0.5]]), 20)[0, ..., 0]
+    assert inside[2:18, 2:18].min() > 120  # the box fills the middle four fifths
+    assert inside[0, 0] < 20
+    corner = crop(image, torch.tensor([[0.0, 0.0, 0.25, 0.25]]), 20)[0, ..., 0]
+    assert corner[0, 0] == pytest.approx(127.5)
+    assert corner[10, 10] == pytest.approx(10)
+
+
+def test_a_crop_can_be_moved_turned_and_widened() -> None:
+    image = torch.zeros(1, 40, 40, 3, dtype=torch.uint8)
+    image[0, 10:20, 10:30] = 250  # twice as wide as high
+    box = torch.tensor([[0.25, 0.25, 0.75, 0.5]])
+    still, one = torch.zeros(1), torch.ones(1)
+
+    def size(motion: Motion) -> tuple[int, int]:
+        rows, columns = (crop(image, box, 40, motion)[0, ..., 0] > 190).nonzero(as_tuple=True)
+        return int(columns.max() - columns.min()) + 1, int(rows.max() - rows.min()) + 1
+
+    wide = size(Motion(still, one, torch.zeros(1, 2)))
+    assert wide[0] > 1.8 * wide[1]
+    turned = size(Motion(one * torch.pi / 2, one, torch.zeros(1, 2)))
+    assert turned == wide[::-1]
+    assert size(Motion(still, 1.5 * one, torch.zeros(1, 2)))[0] < 0.75 * wide[0]
+    moved = crop(image, box, 40, Motion(still, one, torch.tensor([[0.5, 0.0]])))[0, 20, :, 0]
+    assert moved[2] > 190 > moved[30]  # what is shown moved to the right, so the box is at the left
+
+
+def test_boxes_that_are_apart_can_still_be_told_apart() -> None:
+    box = torch.tensor([[0.0, 0.0, 0.2, 0.2]])
+    near, far = torch.tensor([[0.3, 0.0, 0.5, 0.2]]), torch.tensor([[0.7, 0.0, 0.9, 0.2]])
+    assert generalised_overlap(box, box).item() == pytest.approx(1)
+    assert 0 > generalised_overlap(box, near).item() > generalised_overlap(box, far).item()
 
 
 def test_overlap_of_half_a_box_is_a_third() -> None:
@@ -80,29 +112,34 @@ def test_training_an_encoder_leaves_its_locator_as_it_is() -> None:
         torch.testing.assert_close(tensor, before[name])
 
 
-def test_queries_read_features_wherever_they_are() -> None:
-    """Self-attention without positions does not care where a token stands: only the convolutions' padding does."""
-    model = encoder().eval().backbone
-    tokens = torch.randn(1, 5, model.query_QD.shape[1])
-    query = model.query_QD.expand(1, -1, -1)
-    shuffled = tokens[:, torch.tensor([3, 1, 4, 0, 2])]
-    torch.testing.assert_close(model.look(query, tokens, tokens)[0], model.look(query, shuffled, shuffled)[0])
+def test_queries_know_where_a_feature_is() -> None:
+    """Tokens carry their place: left and right are different parts."""
+    reader = encoder().eval().backbone.reader
+    image = torch.rand(1, 3, 64, 64)
+    assert not torch.allclose(reader(image), reader(image.flip(3)), atol=1e-3)
+    assert reader(image).shape == (1, 4, 96)
+    assert reader.position_TD.shape == (8 * 8, 96)
 
 
 def test_frozen_layers_neither_learn_nor_change_their_statistics() -> None:
     model = encoder(frozen_stride=4).train()
-    assert model.backbone._frozen
+    assert model.backbone.reader._frozen
     image = torch.randint(0, 256, (4, 64, 64, 3), dtype=torch.uint8)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model(image).sum().backward()
-    for layer in model.backbone._frozen:
+    for layer in model.backbone.reader._frozen:
         assert not layer.training
         assert all(parameter.grad is None for parameter in layer.parameters(recurse=False))
     changed = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
     assert changed  # later layers do
-    assert not any(name.startswith("backbone.network.conv_stem") for name in changed)
+    assert not any(name.startswith("backbone.reader.network.conv_stem") for name in changed)
 
 
-def test_a_network_without_features_at_stride_16_cannot_be_read() -> None:
-    with pytest.raises(InputError, match="no features at stride 16"):
+def test_pictures_that_do_not_fit_cannot_be_read() -> None:
+    with pytest.raises(InputError, match="multiple of 16"):
+        encoder(crop_size=40)
+
+
+def test_a_network_without_features_at_strides_8_and_16_cannot_be_read() -> None:
+    with pytest.raises(InputError, match="no features at strides 8 and 16"):
         encoder(backbone="vit_small_patch32_224", n_queries=4)

@@ -51,9 +51,10 @@ def invent(seed: int, n_components: int, n_classes: int) -> list[tuple]:
     variant=st.sampled_from(["build", "dismantle"]),
     unexpected=st.sampled_from(["drop", "report"]),
     window=st.sampled_from([1, 12, 40]),
+    ordered=st.booleans(),
 )
 def test_side_by_side_is_the_same_as_one_after_the_other(
-    lamp: Procedure, seed: int, method: str, variant: str, unexpected: str, window: int
+    lamp: Procedure, seed: int, method: str, variant: str, unexpected: str, window: int, ordered: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     chosen = [
@@ -64,12 +65,15 @@ def test_side_by_side_is_the_same_as_one_after_the_other(
             min_change_probability=float(rng.choice([0.2, 0.5, 0.8])),
             removal_factor=float(rng.choice([1.0, 2.0])),
             min_detection_confidence=float(rng.choice([0.0, 0.5])),
+            implied_share=[None, 0.0, 0.2, 1.0][rng.integers(4)],
             window_frames=window,
             hold_frames=6,
             unexpected=unexpected,  # type: ignore[arg-type]
         )
         for _ in range(8)
     ]
+    if ordered:
+        lamp = replace(lamp, order={"pole": (("foot",),), "shade": (("pole",),)})
     story = invent(seed, lamp.n_components, len(lamp.states))
     grid = FusionGrid(lamp, variant, chosen)
     for frame, detections, change in story:

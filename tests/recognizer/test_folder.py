@@ -156,6 +156,7 @@ def test_packing_never_overwrites_something_else(stream_folder: Path, tmp_path: 
 # ---------------------------------------------------------------------- settings
 def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     settings = RecognizerSettings(temporal_stride=8, bridge_seconds=0.2).with_method("temporal", MethodSettings(9.5))
+    settings = settings.with_method("average", MethodSettings(implied_share=0.1))
     save_settings(tmp_path / "recognizer.yaml", settings)
     read = load_settings(tmp_path / "recognizer.yaml")
     assert dict(read.methods) == dict(settings.methods)
@@ -169,6 +170,7 @@ def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         ("temporal_strid: 4", ":2: temporal_strid is no setting; did you mean 'temporal_stride'"),
         ("bridge_seconds: soon", ":2: bridge_seconds is 'soon'"),
         ("methods:\n  average: {threshold: -1}", "threshold is -1"),
+        ("methods:\n  average: {implied_share: 2}", "implied_share is 2"),
         ("methods:\n  average:\n    treshold: 3", ":4: treshold is no setting; did you mean 'threshold'"),
         ("methods:\n  avrage: {}", ":3: unknown method 'avrage'; did you mean 'average'"),
         ("methods: [average]", "methods: a table of tables is needed"),

@@ -20,7 +20,9 @@ pytest.importorskip("lightning", reason="needs the train extra")
 
 from stormpsr.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.config import parse_config  # noqa: E402
+from stormpsr.detection.registry import make_detector  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.stream import build_encoder  # noqa: E402
 from stormpsr.procedure import Procedure  # noqa: E402
 from stormpsr.sampling import Shard  # noqa: E402
 from stormpsr.training.batches import KeyFrameImages, MoreRenders  # noqa: E402
@@ -89,6 +91,50 @@ def test_an_encoder_that_crops_carries_the_trained_locator(
     trained = load_checkpoint(train_encoder(run, run.stage("locator").best)).encoder()
     for name, tensor in locator.state_dict().items():
         torch.testing.assert_close(trained.locator.state_dict()[name], tensor)
+
+
+def test_an_encoder_can_start_from_a_detector(
+    boxed_world: Path, settings_text: str, lamp: Procedure, tmp_path: Path
+) -> None:
+    network = {"backbone": "test_resnet", "weights": "none", "image_size": 64, "crop_size": 32}
+    detector = make_detector("compact", lamp, network)
+    detector.save(tmp_path / "detector")
+    start = ("encoder.crop_size=32", f"encoder.weights={tmp_path / 'detector'}", "train_encoder.epochs=1")
+    run = make_run(boxed_world, tmp_path / "run", settings_text, *start, "encoder.n_queries=6")
+    assert stages_of(run.config)[0] == "encoder"  # the detector knows where the assembly is
+    begun = build_encoder(run.config.encoder)
+    for name, tensor in detector.net.locator.state_dict().items():
+        torch.testing.assert_close(begun.locator.state_dict()[name], tensor)
+    theirs, ours = detector.net.reader.state_dict(), begun.backbone.reader.state_dict()
+    torch.testing.assert_close(ours.pop("query_QD")[:5], theirs.pop("query_QD"))  # a sixth is new
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor)
+    trained = load_checkpoint(train_encoder(run)).encoder()
+    torch.testing.assert_close(trained.locator.state_dict(), begun.locator.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("encoder.crop_size=32", "encoder.n_queries=3"), "encoder.n_queries=5"),
+        (("encoder.crop_size=48", "encoder.n_queries=5"), "encoder.crop_size must be those"),
+        (("encoder.crop_size=0", "encoder.n_queries=5"), "crops and reads by queries"),
+    ],
+)
+def test_an_encoder_of_another_shape_than_the_detector_is_refused(
+    settings_text: str, lamp: Procedure, tmp_path: Path, overrides: tuple[str, ...], words: str
+) -> None:
+    network = {"backbone": "test_resnet", "weights": "none", "image_size": 64, "crop_size": 32}
+    make_detector("compact", lamp, network).save(tmp_path)
+    config = parse_config(settings_text, where="tiny", overrides=[*overrides, f"encoder.weights={tmp_path}"])
+    with pytest.raises(InputError, match=words):
+        build_encoder(config.encoder)
+
+
+def test_a_folder_without_a_detector_is_no_start(settings_text: str, tmp_path: Path) -> None:
+    overrides = ["encoder.crop_size=32", "encoder.n_queries=5", f"encoder.weights={tmp_path}"]
+    with pytest.raises(InputError, match="no detector can be read here"):
+        build_encoder(parse_config(settings_text, where="tiny", overrides=overrides).encoder)
 
 
 def test_settings_without_a_crop_have_no_stage_for_it(settings_text: str) -> None:

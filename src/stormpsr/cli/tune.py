@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["tune_command"]
 
+_COLUMNS = {  # settings, as the table calls them
+    "threshold": "threshold",
+    "decay": "decay",
+    "removal_factor": "removal",
+    "min_change_probability": "change",
+    "min_detection_confidence": "confidence",
+    "implied_share": "implied",
+}
+
 
 def tune_command(
     data: DataOption,
@@ -56,7 +65,7 @@ def tune_command(
 ) -> None:
     """Choose thresholds, decay and the like for every method, and store them in the model.
 
-    About a thousand settings per method are tried on what the networks said, which is computed once and kept.
+    Thousands of settings per method are tried on what the networks said, which is computed once and kept.
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
@@ -133,9 +142,12 @@ def _print_chosen(scored: dict[str, list[Scored]], chosen: dict[str, Scored], ti
     rows = []
     for name, best in chosen.items():
         own = best.settings
-        columns = ("threshold", "decay", "removal_factor", "min_change_probability", "min_detection_confidence")
-        cells = [f"{getattr(own, column):g}" if column in GRIDS[name] else "" for column in columns]
+        cells = [_cell(getattr(own, column)) if column in GRIDS[name] else "" for column in _COLUMNS]
         figures = [number(best.pos), number(best.f1), number(best.delay_seconds, 1)]
         rows.append([METHOD_TITLES[name], str(len(scored[name])), *cells, *figures])
-    head = ["method", "tried", "threshold", "decay", "removal", "change", "confidence", "POS", "F1", "tau (s)"]
+    head = ["method", "tried", *_COLUMNS.values(), "POS", "F1", "tau (s)"]
     print_table(title, head, rows, right=range(1, len(head)))
+
+
+def _cell(value: float | None) -> str:
+    return "off" if value is None else f"{value:g}"

@@ -105,8 +105,8 @@ class CompactDetector(StepTrainedDetector):
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """A trained backbone learns more slowly than new layers."""
-        backbone = [parameter for parameter in self.net.backbone.parameters() if parameter.requires_grad]
-        known = {id(parameter) for parameter in self.net.backbone.parameters()}
+        backbone = [parameter for parameter in self.net.reader.network.parameters() if parameter.requires_grad]
+        known = {id(parameter) for parameter in self.net.reader.network.parameters()}
         fresh = [parameter for parameter in self.net.parameters() if id(parameter) not in known]
         slower = 1.0 if self.config.weights == "none" else 0.4
         return [{"params": backbone, "lr": learning_rate * slower}, {"params": fresh, "lr": learning_rate}]

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stormpsr.models.backbones import create_backbone
-from stormpsr.models.locator import Locator, crop
-from stormpsr.models.reading import ReadByQueries
+from stormpsr.models.locator import Locator, Motion, crop
+from stormpsr.models.reading import EmbedByQueries, ReadByQueries
 
 __all__ = ["ProjectionNorm", "SpatialEncoder"]
 
@@ -51,13 +51,18 @@ class SpatialEncoder(nn.Module):
         super().__init__()
         self.image_size, self.embedding_dim, self.crop_size = image_size, embedding_dim, crop_size
         self.locator = Locator().requires_grad_(False).eval() if crop_size else None
-        self.backbone = create_backbone(
-            backbone, image_size=crop_size or image_size, out_dim=embedding_dim, weights=weights
-        )
+        seen_size = crop_size or image_size
         if n_queries:
-            self.backbone = ReadByQueries(
-                self.backbone, name=backbone, out_dim=embedding_dim, n_queries=n_queries, frozen_stride=frozen_stride
+            reader = ReadByQueries(
+                backbone=backbone,
+                weights=weights,
+                image_size=seen_size,
+                n_queries=n_queries,
+                frozen_stride=frozen_stride,
             )
+            self.backbone: nn.Module = EmbedByQueries(reader, embedding_dim)
+        else:
+            self.backbone = create_backbone(backbone, image_size=seen_size, out_dim=embedding_dim, weights=weights)
         self.first_projection = _hidden_layer(embedding_dim, projection_norm)
         self.projection = nn.Sequential(
             _hidden_layer(embedding_dim, projection_norm), nn.Linear(embedding_dim, embedding_dim)
@@ -74,12 +79,12 @@ class SpatialEncoder(nn.Module):
             self.locator.eval()
         return self
 
-    def look_at(self, image_BHW3: Tensor) -> Tensor:
-        """What the backbone sees of pictures: all of them, or the assembly's surroundings."""
+    def look_at(self, image_BHW3: Tensor, motion: Motion | None = None) -> Tensor:
+        """What the backbone sees of pictures: all of them, or the assembly's surroundings, perhaps moved."""
         if self.locator is None:
             return image_BHW3
         with torch.no_grad():
-            return crop(image_BHW3, self.locator.locate(image_BHW3), self.crop_size)
+            return crop(image_BHW3, self.locator.locate(image_BHW3), self.crop_size, motion)
 
     def normalise(self, image_BHW3: Tensor) -> Tensor:
         """Pictures as they are stored (uint8, or float from 0 to 255) as the backbone wants them: (B, 3, H, W)."""

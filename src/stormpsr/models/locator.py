@@ -2,101 +2,141 @@
 """A small network that says where in a picture the assembly is, and the crop of the picture around it.
 
 The assembly often fills a third of a first-person picture, and its smallest parts are a few pixels wide. A network that
-spends all its pixels on the assembly sees more of it, and need not learn to find it.
+spends all its pixels on the assembly sees more of it, and need not learn to find it. The detector and the spatial
+encoder both look this way.
 
-Shape legend: B pictures, H height, W width, 3 colours, K cells of a grid, 4 corners (left, top, right, bottom as shares
-of the picture).
+Shape legend: B pictures, H height, W width, 3 colours, K cells of a grid, R rows of pictures with a box, 4 corners
+(left, top, right, bottom as shares of the picture).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Locator", "crop", "overlap"]
+__all__ = ["Locator", "Motion", "best_box", "box_losses", "crop", "generalised_overlap", "overlap"]
 
 _LOOK = 80  # pixels of a side that the locator sees: enough to find a thing, too few to read it
-_GRID = _LOOK // 8
-_REACH = 0.15  # how far from the middle of its cell the assembly's middle may lie
-_WIDEN = 1.2  # what surrounds the assembly tells whether a hand covers it
-_LEAST_SIDE = 0.2  # of a crop, as a share of the picture
+_CELLS = 20  # of a side
+_WIDEN = 1.25  # what surrounds the assembly tells whether a hand covers it
+_LEAST_SIDE = 0.05  # of a box, as a share of the picture
+_GREY = 127.5  # beyond the picture's border
 
 
 class Locator(nn.Module):
-    """Which cell holds the middle of the assembly, where in it, and how large the assembly is."""
+    """Which cell holds the middle of the assembly, and how far the sides of its box are from there."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.fine = nn.Sequential(
-            _convolution(3, 16, 2), _convolution(16, 32, 2), _Residual(32), _convolution(32, 64, 2), _Residual(64)
-        )
-        self.coarse = nn.Sequential(_convolution(64, 128, 2), _Residual(128), _Residual(128))
-        self.back = nn.Conv2d(128, 64, 1)
-        self.out = nn.Conv2d(64, 5, 1)
-        line = (torch.arange(_GRID) + 0.5) / _GRID
+        self.fine = nn.Sequential(_block(3, 24, stride=2), _block(24, 48, stride=2))
+        self.coarse = nn.Sequential(_block(48, 96, stride=2), _block(96, 96), _block(96, 96), _block(96, 48))
+        self.where = nn.Sequential(_block(48, 48), nn.Conv2d(48, 5, 1))
+        with torch.no_grad():
+            self.where[-1].bias[1:] = 1.5  # boxes start about a third of a picture wide
+        line = (torch.arange(_CELLS) + 0.5) / _CELLS
         y, x = torch.meshgrid(line, line, indexing="ij")
-        self.register_buffer("middle_K2", torch.stack([x, y], dim=-1).reshape(-1, 2), persistent=False)
+        self.register_buffer("middle_K4", torch.stack([x, y, x, y], dim=-1).reshape(-1, 4), persistent=False)
+        self.register_buffer("sign_4", torch.tensor([-1.0, -1.0, 1.0, 1.0]), persistent=False)
 
     def forward(self, image_BHW3: Tensor) -> tuple[Tensor, Tensor]:
-        """A logit per cell, (B, K), and the box that each cell proposes, (B, K, 4)."""
-        picture = image_BHW3.permute(0, 3, 1, 2).to(self.out.weight.dtype)
+        """A logit per cell, (B, K), and the box that each cell proposes, (B, K, 4). Pictures go from 0 to 255."""
+        picture = (image_BHW3.permute(0, 3, 1, 2).to(self.sign_4.dtype) - _GREY) / _GREY
         if picture.shape[-2:] != (_LOOK, _LOOK):
             picture = functional.interpolate(picture, size=(_LOOK, _LOOK), mode="area")
-        fine = self.fine((picture / 255 - 0.5) * 4)
-        coarse = functional.interpolate(self.back(self.coarse(fine)), scale_factor=2.0)
-        said = self.out(functional.relu(fine + coarse)).flatten(2)
-        place_BK4 = said[:, 1:].transpose(1, 2)
-        middle_BK2 = self.middle_K2 + _REACH * torch.tanh(place_BK4[..., :2])
-        half_BK2 = torch.sigmoid(place_BK4[..., 2:]) / 2
-        return said[:, 0], torch.cat([middle_BK2 - half_BK2, middle_BK2 + half_BK2], dim=-1)
+        fine = self.fine(picture.contiguous(memory_format=torch.channels_last))
+        around = functional.interpolate(self.coarse(fine), scale_factor=2.0, mode="nearest")
+        said = self.where(fine + around)
+        distance_BK4 = functional.softplus(said[:, 1:]).flatten(2).transpose(1, 2) * (2 / _CELLS)
+        return said[:, 0].flatten(1), self.middle_K4 + self.sign_4 * distance_BK4
 
     def locate(self, image_BHW3: Tensor) -> Tensor:
         """The box that the surest cell proposes, (B, 4)."""
-        logits_BK, corners_BK4 = self(image_BHW3)
-        return corners_BK4[torch.arange(len(logits_BK), device=logits_BK.device), logits_BK.argmax(dim=1)]
+        return best_box(*self(image_BHW3))
 
     def loss(self, image_BHW3: Tensor, corners_B4: Tensor) -> Tensor:
-        """Cross entropy over the cells, and how far the right cell's box is off."""
+        """How surprising the right cells are, and how far the boxes are off that they and their neighbours propose."""
         logits_BK, proposed_BK4 = self(image_BHW3)
-        cell_B2 = ((corners_B4[:, :2] + corners_B4[:, 2:]) / 2 * _GRID).long().clamp(0, _GRID - 1)
-        cell_B = cell_B2[:, 1] * _GRID + cell_B2[:, 0]
-        rows = torch.arange(len(cell_B), device=cell_B.device)
-        off = (proposed_BK4[rows, cell_B] - corners_B4).abs().mean()
-        return functional.cross_entropy(logits_BK, cell_B) + 20 * off
+        where, box = box_losses(logits_BK, proposed_BK4, corners_B4)
+        return where + box
 
 
-class _Residual(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first = _convolution(width, width, 1)
-        self.second = nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        return functional.relu(features + self.second(self.first(features)))
+def best_box(logits_BK: Tensor, corners_BK4: Tensor) -> Tensor:
+    """What the surest cell proposes, (B, 4)."""
+    return corners_BK4[torch.arange(len(logits_BK), device=logits_BK.device), logits_BK.argmax(dim=1)]
 
 
-def _convolution(width_in: int, width_out: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(width_in, width_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width_out), nn.ReLU(True)
-    )
+def box_losses(logits_RK: Tensor, proposed_RK4: Tensor, corners_R4: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the cells, and of the boxes."""
+    cell_R2 = ((corners_R4[:, :2] + corners_R4[:, 2:]) / 2 * _CELLS).long().clamp(0, _CELLS - 1)
+    cell_R = cell_R2[:, 1] * _CELLS + cell_R2[:, 0]
+    near_R9 = _around(cell_R)
+    rows_R1 = torch.arange(len(cell_R), device=cell_R.device)[:, None]
+    near_R94 = proposed_RK4[rows_R1, near_R9]
+    overlap_X = generalised_overlap(near_R94.flatten(0, 1), corners_R4.repeat_interleave(near_R9.shape[1], dim=0))
+    return functional.cross_entropy(logits_RK, cell_R, label_smoothing=0.05), 2.0 * (1 - overlap_X).mean()
 
 
-def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int) -> Tensor:
-    """Square pictures of the surroundings of boxes, (B, size, size, 3), with black beyond the picture's border."""
+# ---------------------------------------------------------------------- the crop
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """By how much each crop is changed, for training."""
+
+    angle_B: Tensor  # radians
+    scale_B: Tensor  # of what it shows: above 1, more
+    shift_B2: Tensor  # in halves of its side
+
+
+def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | None = None) -> Tensor:
+    """Square pictures of the surroundings of boxes, (B, size, size, 3) from 0 to 255, grey beyond the border."""
     centre_B2 = (corners_B4[:, :2] + corners_B4[:, 2:]) / 2
-    side_B = (corners_B4[:, 2:] - corners_B4[:, :2]).amax(dim=1) * _WIDEN
-    half_B = side_B.clamp(min=_LEAST_SIDE) / 2
-    line = (torch.arange(size, device=image_BHW3.device) + 0.5) / size * 2 - 1
-    y, x = torch.meshgrid(line, line, indexing="ij")
-    place_BSS2 = centre_B2[:, None, None] + torch.stack([x, y], dim=-1) * half_B[:, None, None, None]
-    picture = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype)
-    return functional.grid_sample(picture, place_BSS2 * 2 - 1, align_corners=False).permute(0, 2, 3, 1)
+    half_B = (corners_B4[:, 2:] - corners_B4[:, :2]).amax(dim=1).clamp(min=_LEAST_SIDE) / 2 * _WIDEN
+    angle_B = torch.zeros_like(half_B)
+    if motion is not None:
+        centre_B2 = centre_B2 + motion.shift_B2 * half_B[:, None]
+        half_B, angle_B = half_B * motion.scale_B, motion.angle_B
+    cos, sin = angle_B.cos() * half_B, angle_B.sin() * half_B
+    to_picture_B23 = torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
+    to_unit_B23 = to_picture_B23 * 2  # the grid goes from -1 to 1
+    to_unit_B23[:, :, 2] -= 1
+    grid = functional.affine_grid(to_unit_B23, [len(half_B), 3, size, size], align_corners=False)
+    picture = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
+    return functional.grid_sample(picture, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
 
 
-def overlap(a_B4: Tensor, b_B4: Tensor) -> Tensor:
+# ---------------------------------------------------------------------- boxes
+def overlap(a_R4: Tensor, b_R4: Tensor) -> Tensor:
     """Intersection over union of boxes pairwise."""
-    inside = torch.minimum(a_B4[:, 2:], b_B4[:, 2:]) - torch.maximum(a_B4[:, :2], b_B4[:, :2])
-    both = inside.clamp(min=0).prod(dim=1)
-    areas = ((corners[:, 2:] - corners[:, :2]).prod(dim=1) for corners in (a_B4, b_B4))
-    return both / (sum(areas) - both).clamp(min=1e-9)
+    shared, both = _areas(a_R4, b_R4)
+    return shared / both
+
+
+def generalised_overlap(a_R4: Tensor, b_R4: Tensor) -> Tensor:
+    """The same, but less than 0 where boxes are apart, so that there is something to follow."""
+    shared, both = _areas(a_R4, b_R4)
+    around = torch.maximum(a_R4[:, 2:], b_R4[:, 2:]) - torch.minimum(a_R4[:, :2], b_R4[:, :2])
+    hull = around.prod(dim=1).clamp(min=1e-9)
+    return shared / both - (hull - both) / hull
+
+
+def _areas(a_R4: Tensor, b_R4: Tensor) -> tuple[Tensor, Tensor]:
+    """Of what boxes share, and of what they cover together."""
+    inside = torch.minimum(a_R4[:, 2:], b_R4[:, 2:]) - torch.maximum(a_R4[:, :2], b_R4[:, :2])
+    shared = inside.clamp(min=0).prod(dim=1)
+    each = [(corners[:, 2:] - corners[:, :2]).prod(dim=1) for corners in (a_R4, b_R4)]
+    return shared, (each[0] + each[1] - shared).clamp(min=1e-9)
+
+
+def _around(cell_R: Tensor) -> Tensor:
+    """The cells next to each cell and itself, (R, 9); at the border some are named twice."""
+    y, x = cell_R // _CELLS, cell_R % _CELLS
+    offsets = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+    last = _CELLS - 1
+    return torch.stack([(y + dy).clamp(0, last) * _CELLS + (x + dx).clamp(0, last) for dy, dx in offsets], dim=1)
+
+
+def _block(before: int, after: int, stride: int = 1) -> nn.Sequential:
+    convolution = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True))

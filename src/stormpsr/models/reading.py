@@ -2,8 +2,8 @@
 """A convolutional network whose features are read by learned queries, instead of being averaged.
 
 A part of an assembly can be a few pixels in a large picture. The average over all places hides it; a query that looks
-for it finds it wherever it is. The network is cut off at a stride of 16, where small parts still have a place of
-their own; this also saves the computation of the later layers.
+for it finds it wherever it is. Features at strides 8 and 16 are merged: small parts still have a place of their own at
+8, and 16 knows what is around them. The network is cut off there, which saves the computation of its later layers.
 
 Shape legend: B pictures, H height, W width, 3 colours, D of a token, T tokens, Q queries, E of the embedding.
 """
@@ -14,35 +14,50 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from stormpsr.errors import InputError
+from stormpsr.models.backbones import create_backbone
 
-__all__ = ["ReadByQueries", "freeze_up_to"]
+__all__ = ["EmbedByQueries", "ReadByQueries", "freeze_up_to"]
 
-_STRIDE = 16
-_WIDTH, _HEADS = 96, 4
+_STRIDES = (8, 16)
+_LOOKS = 2
 
 
 class ReadByQueries(nn.Module):
-    """Takes a network of timm apart, and gives (B, E) like the network it was made from."""
+    """Takes a network of timm apart; its learned queries become what they found, (B, Q, D)."""
 
-    def __init__(self, network: nn.Module, *, name: str, out_dim: int, n_queries: int, frozen_stride: int) -> None:
+    def __init__(
+        self,
+        *,
+        backbone: str,
+        weights: str,
+        image_size: int,
+        n_queries: int,
+        frozen_stride: int,
+        width: int = 96,
+        heads: int = 4,
+    ) -> None:
         super().__init__()
+        if image_size < 32 or image_size % 16:
+            raise InputError(f"queries cannot read {image_size} pixels", cure="choose a multiple of 16, 32 or more")
+        network = create_backbone(backbone, image_size=image_size, out_dim=1, weights=weights)
         self.pretrained_cfg: dict[str, Any] = network.pretrained_cfg
         reductions = [info["reduction"] for info in getattr(network, "feature_info", [])]
-        if not hasattr(network, "forward_intermediates") or _STRIDE not in reductions:
-            cure = "choose a convolutional one, or encoder.pool=network"
-            raise InputError(f"network {name!r} has no features at stride {_STRIDE} to be read", cure=cure)
-        self._index = max(i for i, reduction in enumerate(reductions) if reduction == _STRIDE)
-        network.prune_intermediate_layers([self._index], prune_norm=True, prune_head=True)
+        if not hasattr(network, "forward_intermediates") or not set(_STRIDES) <= set(reductions):
+            cure = "choose a convolutional one, for example tf_efficientnet_lite0 or resnet18"
+            raise InputError(f"network {backbone!r} has no features at strides 8 and 16", cure=cure)
+        self._indices = [max(i for i, reduction in enumerate(reductions) if reduction == s) for s in _STRIDES]
+        network.prune_intermediate_layers(self._indices, prune_norm=True, prune_head=True)
         self.network = network
         self._frozen = freeze_up_to(network, frozen_stride)
-        self.enter = nn.Conv2d(network.feature_info[self._index]["num_chs"], _WIDTH, 1)
-        self.query_QD = nn.Parameter(torch.randn(n_queries, _WIDTH) * 0.2)
-        self.norm_tokens, self.norm_seen = nn.LayerNorm(_WIDTH), nn.LayerNorm(_WIDTH)
-        self.look = nn.MultiheadAttention(_WIDTH, _HEADS, batch_first=True)
-        self.think = nn.Sequential(nn.Linear(_WIDTH, 2 * _WIDTH), nn.GELU(), nn.Linear(2 * _WIDTH, _WIDTH))
-        self.last = nn.Linear(n_queries * _WIDTH, out_dim)
+        channels = [network.feature_info[i]["num_chs"] for i in self._indices]
+        self.lateral = nn.ModuleList([nn.Conv2d(before, width, 1) for before in channels])
+        self.merge = _depthwise_block(width)
+        self.position_TD = nn.Parameter(torch.randn((image_size // _STRIDES[0]) ** 2, width) * 0.02)
+        self.query_QD = nn.Parameter(torch.randn(n_queries, width) * 0.2)
+        self.look = nn.ModuleList([_Look(width, heads) for _ in range(_LOOKS)])
 
     def train(self, mode: bool = True) -> ReadByQueries:
         """Frozen layers keep their running statistics, too."""
@@ -53,12 +68,52 @@ class ReadByQueries(nn.Module):
 
     def forward(self, pixels_B3HW: Tensor) -> Tensor:
         pixels_B3HW = pixels_B3HW.contiguous(memory_format=torch.channels_last)
-        maps = self.network.forward_intermediates(pixels_B3HW, indices=[self._index], intermediates_only=True)
-        tokens_BTD = self.norm_tokens(self.enter(maps[0]).flatten(2).transpose(1, 2))
-        query_BQD = self.query_QD.expand(len(tokens_BTD), -1, -1)
-        seen_BQD = query_BQD + self.look(query_BQD, tokens_BTD, tokens_BTD, need_weights=False)[0]
-        seen_BQD = seen_BQD + self.think(self.norm_seen(seen_BQD))
-        return self.last(seen_BQD.flatten(1))
+        maps = self.network.forward_intermediates(pixels_B3HW, indices=self._indices, intermediates_only=True)
+        fine, coarse = (layer(level) for layer, level in zip(self.lateral, maps, strict=True))
+        tokens = self.merge(fine + functional.interpolate(coarse, scale_factor=2.0, mode="nearest"))
+        tokens_BTD = tokens.flatten(2).transpose(1, 2) + self.position_TD
+        found_BQD = self.query_QD.expand(len(tokens_BTD), -1, -1)
+        for look in self.look:
+            found_BQD = look(found_BQD, tokens_BTD)
+        return found_BQD
+
+
+class EmbedByQueries(nn.Module):
+    """What the queries found, as one embedding, (B, E): the encoder's backbone."""
+
+    def __init__(self, reader: ReadByQueries, out_dim: int) -> None:
+        super().__init__()
+        self.pretrained_cfg = reader.pretrained_cfg
+        self.reader = reader
+        self.last = nn.Linear(reader.query_QD.numel(), out_dim)
+
+    def forward(self, pixels_B3HW: Tensor) -> Tensor:
+        return self.last(self.reader(pixels_B3HW).flatten(1))
+
+
+class _Look(nn.Module):
+    """Queries look at the tokens, then think."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm_queries, self.norm_tokens, self.norm_thought = (nn.LayerNorm(width) for _ in range(3))
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.think = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, found_BQD: Tensor, tokens_BTD: Tensor) -> Tensor:
+        tokens_BTD = self.norm_tokens(tokens_BTD)
+        seen_BQD, _ = self.attention(self.norm_queries(found_BQD), tokens_BTD, tokens_BTD, need_weights=False)
+        found_BQD = found_BQD + seen_BQD
+        return found_BQD + self.think(self.norm_thought(found_BQD))
+
+
+def _depthwise_block(width: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
+        nn.Conv2d(width, width, 1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+    )
 
 
 def freeze_up_to(network: nn.Module, stride: int) -> list[nn.Module]:

@@ -6,9 +6,12 @@ Shape legend: B clips, N frames of a clip, H height, W width, 3 colours, D dimen
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from torch import Tensor, nn
 
 from stormpsr.config import Config, EncoderConfig, LSTMConfig, MLPConfig, StatesConfig, TCNConfig
+from stormpsr.models.detector_start import is_detector, start_from_detector
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.temporal import LSTMModel, MLPModel, StatesModel, TCNModel, TemporalModel, TransformerModel
 
@@ -31,9 +34,11 @@ class SpatioTemporalModel(nn.Module):
 
 def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> SpatialEncoder:
     """A spatial encoder; `weights` replaces the setting (`none` where a checkpoint will fill it anyway)."""
-    return SpatialEncoder(
+    weights = config.weights if weights is None else weights
+    from_detector = is_detector(weights)
+    encoder = SpatialEncoder(
         backbone=config.backbone,
-        weights=config.weights if weights is None else weights,
+        weights="none" if from_detector else weights,
         image_size=config.image_size,
         embedding_dim=config.embedding_dim,
         projection_norm=config.projection_norm,
@@ -41,6 +46,9 @@ def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> Spati
         frozen_stride=config.frozen_stride,
         crop_size=config.crop_size,
     )
+    if from_detector:
+        start_from_detector(encoder, Path(weights))
+    return encoder
 
 
 def build_temporal(config: Config, n_components: int) -> TemporalModel:

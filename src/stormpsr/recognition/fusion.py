@@ -9,8 +9,12 @@ alone is the same with the other's weight at zero; detections alone are the publ
 
 The temporal model speaks of a window: a change that was reported stays inside it for a while, and must be taken neither
 for news nor for its own removal. So after a component's step is completed, the temporal stream is not heard about
-this component until the change has left the window. A part that is removed and put back within a window leaves no net
+this component for a window's length. (The change itself leaves the window sooner, but a model that saw it late, behind
+a hand, goes on believing that it is in there.) A part that is removed and put back within a window leaves no net
 change; the removal is seen once the installation before it has left the window, the installation once the removal has.
+
+Where the procedure has an order, `implied_share` makes use of it (the paper does not): a step then waits until the
+steps that it needs have that share of the evidence that completes them, and completes them with it.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from numpy.typing import NDArray
 from stormpsr.errors import InputError
 from stormpsr.events import StateDetection, StepEvent
 from stormpsr.procedure import Procedure, StateBits, StepKind
+from stormpsr.recognition.needed_steps import NeededSteps
 from stormpsr.recognition.released_fusion import ReleasedFusion
 
 __all__ = ["EvidenceFusion", "Fusion", "FusionMethod", "FusionSettings", "make_fusion"]
@@ -49,6 +54,7 @@ class FusionSettings:
     hold_frames: int = 4  # how long a temporal prediction counts: the stride at which the model runs
     removal_factor: float = 1.0  # removals need this many times the threshold (they are rare and often false)
     min_detection_confidence: float = 0.0  # detections that are less sure than this are not heard
+    implied_share: float | None = None  # a step completes those it needs if they have this share; None: no order
     unexpected: Literal["drop", "report"] = "drop"  # steps that the variant does not expect
 
     def __post_init__(self) -> None:
@@ -67,6 +73,8 @@ class FusionSettings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
+        if self.implied_share is not None and not 0 <= self.implied_share <= 1:
+            raise InputError(f"implied_share is {self.implied_share}, but it must lie between 0 and 1, or be missing")
         if self.unexpected not in ("drop", "report"):
             raise InputError(f"unexpected is {self.unexpected!r}", cure="choose 'drop' or 'report'")
 
@@ -125,6 +133,7 @@ class EvidenceFusion:
         self._detection_weight, self._temporal_weight = STREAM_WEIGHTS[self.settings.method]
         removes_S = np.array([step.kind is StepKind.REMOVE for step in procedure.steps])
         self._threshold_S = np.where(removes_S, self.settings.removal_factor, 1.0) * self.settings.threshold
+        self._needed = NeededSteps(procedure, self._expected)
         self.reset()
 
     def reset(self) -> None:
@@ -132,7 +141,6 @@ class EvidenceFusion:
         self._frame = -1
         self._state_C = np.array(self._variant.initial, dtype=np.int64)
         self._evidence_S = np.zeros(len(self.procedure.steps))
-        self._onset_S = np.full(len(self.procedure.steps), -1, dtype=np.int64)  # where the present evidence began
         self._deaf_until_C = np.zeros(self.procedure.n_components, dtype=np.int64)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
@@ -194,7 +202,6 @@ class EvidenceFusion:
         self._frame = frame - 1
         self._held_C = None
         self._evidence_S *= self.settings.decay**n_frames
-        self._onset_S[self._evidence_S < 1e-3] = -1
 
     def _implied_by_detection(self, detection: StateDetection) -> list[int]:
         if detection.state_class >= len(self.procedure.states):
@@ -224,27 +231,38 @@ class EvidenceFusion:
 
     def _accumulate(self, gain_S: NDArray[np.float64]) -> list[StepEvent]:
         supported_S = gain_S > 0
-        began_S = supported_S & (self._onset_S < 0)
-        self._onset_S[began_S] = self._frame
-        self._evidence_S += gain_S
+        self._evidence_S = np.where(supported_S, self._evidence_S + gain_S, self._evidence_S * self.settings.decay)
         # only a step that this frame supports can be completed by it, as in the published decoders
-        events = self._complete(np.flatnonzero(supported_S & (self._evidence_S > self._threshold_S)).tolist())
-        self._evidence_S[~supported_S] *= self.settings.decay
-        self._onset_S[self._evidence_S < 1e-3] = -1
-        return events
+        return self._complete(np.flatnonzero(supported_S & (self._evidence_S > self._threshold_S)).tolist())
 
     def _complete(self, step_ids: list[int]) -> list[StepEvent]:
         events: list[StepEvent] = []
         for step_id in step_ids:
             step = self.procedure.steps[step_id]
-            confidence = float(self._evidence_S[step_id])
-            # The change lies no later than its first evidence. Counting from there, not from the report, ends the
-            # silence as early as is safe.
-            first = int(self._onset_S[step_id])
-            self._evidence_S[step_id] = 0.0
-            if step_id not in self._expected and self.settings.unexpected == "drop":
+            if self._state_C[step.component_index] == int(step.installs):  # done already, for one that needed it
                 continue
-            self._state_C[step.component_index] = int(step.installs)
-            self._deaf_until_C[step.component_index] = first + self.settings.window_frames
-            events.append(StepEvent(step_id, self._frame, confidence=confidence, source=self.settings.method))
+            if step_id not in self._expected and self.settings.unexpected == "drop":
+                self._evidence_S[step_id] = 0.0
+                continue
+            needed = self._needed_before(step_id)
+            share_S = self.share
+            if all(share_S[other] >= (self.settings.implied_share or 0.0) for other in needed):
+                events += [self._report(own) for own in (*needed, step_id)]
         return events
+
+    def _needed_before(self, step_id: int) -> list[int]:
+        if self.settings.implied_share is None:
+            return []
+        step = self.procedure.steps[step_id]
+        state = self._state_C.tolist()
+        return self._needed.before(
+            state, step.component_index, installs=step.installs, evidence_of=lambda other: self._evidence_S[other]
+        )
+
+    def _report(self, step_id: int) -> StepEvent:
+        step = self.procedure.steps[step_id]
+        confidence = float(self._evidence_S[step_id])
+        self._evidence_S[step_id] = 0.0
+        self._state_C[step.component_index] = int(step.installs)
+        self._deaf_until_C[step.component_index] = self._frame + self.settings.window_frames
+        return StepEvent(step_id, self._frame, confidence=confidence, source=self.settings.method)

@@ -16,11 +16,19 @@ from stormpsr.errors import InputError
 from stormpsr.events import StateDetection, StepEvent
 from stormpsr.procedure import Procedure, StepKind
 from stormpsr.recognition.fusion import STREAM_WEIGHTS, FusionSettings
+from stormpsr.recognition.needed_steps import NeededSteps
 
 __all__ = ["FusionGrid"]
 
 _KINDS = (StepKind.INSTALL, StepKind.REMOVE)  # by the component's state: what an absent, what a present part may do
-_TUNED = {"threshold", "decay", "min_change_probability", "removal_factor", "min_detection_confidence"}
+_TUNED = {
+    "threshold",
+    "decay",
+    "min_change_probability",
+    "removal_factor",
+    "min_detection_confidence",
+    "implied_share",
+}
 
 
 class FusionGrid:
@@ -37,6 +45,8 @@ class FusionGrid:
         components = range(procedure.n_components)
         self._step_id_2C = np.array([[procedure.step_id(k, kind) for k in components] for kind in _KINDS])
         self._expected_2C = np.isin(self._step_id_2C, self._variant.expected)
+        self._place_of_step = {int(self._step_id_2C[kind, c]): (kind, c) for kind in range(2) for c in components}
+        self._needed = NeededSteps(procedure, self._variant.expected)
         self._bits = [None if state.bits is None else np.array(state.bits) for state in procedure.states]
         self._threshold_2K = np.array([[s.threshold, s.removal_factor * s.threshold] for s in settings]).T
         self._decay_K1 = np.array([[s.decay] for s in settings])
@@ -61,7 +71,6 @@ class FusionGrid:
         self._frame = -1
         self._state_KC = np.tile(np.array(self._variant.initial, dtype=np.int64), (shape[0], 1))
         self._evidence_2KC = np.zeros((2, *shape))
-        self._onset_2KC = np.full((2, *shape), -1, dtype=np.int64)
         self._deaf_until_KC = np.zeros(shape, dtype=np.int64)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
@@ -75,7 +84,6 @@ class FusionGrid:
         self._frame = frame - 1
         self._held_C = None
         self._evidence_2KC *= self._decay_K1**n_frames
-        self._onset_2KC[self._evidence_2KC < 1e-3] = -1
 
     def update(
         self,
@@ -115,20 +123,18 @@ class FusionGrid:
         return gain_KC
 
     def _accumulate(self, gain_KC: NDArray[np.float64] | None, report_as: int) -> None:
-        evidence, onset = self._evidence_2KC, self._onset_2KC
+        evidence = self._evidence_2KC
         if gain_KC is None:
             evidence *= self._decay_K1
         else:
             for kind in range(2):  # a part that is absent may be installed, one that is there removed
                 supported_KC = (gain_KC > 0) & (self._state_KC == kind)
-                onset[kind][supported_KC & (onset[kind] < 0)] = self._frame
                 evidence[kind] = np.where(supported_KC, evidence[kind] + gain_KC, evidence[kind] * self._decay_K1)
         if gain_KC is not None:
             above_2KC = evidence > self._threshold_2K[:, :, None]
             above_2KC &= np.stack([(gain_KC > 0) & (self._state_KC == kind) for kind in range(2)])
             if above_2KC.any():
                 self._complete(above_2KC, report_as)
-        onset[evidence < 1e-3] = -1
         self._is_empty = not evidence.any()
 
     def _complete(self, above_2KC: NDArray[np.bool_], report_as: int) -> None:
@@ -136,12 +142,36 @@ class FusionGrid:
         # by step id within a setting, as `EvidenceFusion` does it
         found = sorted(zip(*(index.tolist() for index in np.nonzero(above_2KC)), strict=True), key=lambda f: f[1:])
         for kind, k, c in found:
-            confidence, first = float(self._evidence_2KC[kind, k, c]), int(self._onset_2KC[kind, k, c])
-            self._evidence_2KC[kind, k, c] = 0.0
-            if drop and not self._expected_2C[kind, c]:
+            if self._state_KC[k, c] == 1 - kind:  # done already, for one that needed it
                 continue
-            self._state_KC[k, c] = 1 - kind
-            self._deaf_until_KC[k, c] = first + self._shared.window_frames
-            step_id = int(self._step_id_2C[kind, c])
-            event = StepEvent(step_id, report_as, confidence=confidence, source=self._shared.method)
-            self.events[k].append(event)
+            if drop and not self._expected_2C[kind, c]:
+                self._evidence_2KC[kind, k, c] = 0.0
+                continue
+            needed = self._needed_before(kind, k, c)
+            least = self.settings[k].implied_share or 0.0
+            if all(self._share(k, *other) >= least for other in needed):
+                for own in (*needed, (kind, c)):
+                    self._report(k, *own, report_as)
+
+    def _needed_before(self, kind: int, k: int, c: int) -> list[tuple[int, int]]:
+        """The steps that another needs, as kind and component."""
+        if self.settings[k].implied_share is None:
+            return []
+
+        def evidence_of(step_id: int) -> float:
+            place = self._place_of_step[step_id]
+            return float(self._evidence_2KC[place[0], k, place[1]])
+
+        before = self._needed.before(self._state_KC[k].tolist(), c, installs=kind == 0, evidence_of=evidence_of)
+        return [self._place_of_step[step_id] for step_id in before]
+
+    def _share(self, k: int, kind: int, c: int) -> float:
+        return float(self._evidence_2KC[kind, k, c] / max(self._threshold_2K[kind, k], 1e-12))
+
+    def _report(self, k: int, kind: int, c: int, report_as: int) -> None:
+        confidence = float(self._evidence_2KC[kind, k, c])
+        self._evidence_2KC[kind, k, c] = 0.0
+        self._state_KC[k, c] = 1 - kind
+        self._deaf_until_KC[k, c] = self._frame + self._shared.window_frames
+        step_id = int(self._step_id_2C[kind, c])
+        self.events[k].append(StepEvent(step_id, report_as, confidence=confidence, source=self._shared.method))

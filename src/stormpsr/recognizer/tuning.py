@@ -22,8 +22,9 @@ __all__ = ["GRIDS", "Objective", "Scored", "choose", "front", "grid_of", "score_
 Objective = Literal["f1", "pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
 
-# About a thousand settings for each stream alone: the baseline is tuned as thoroughly as what is to beat it.
-GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+# A thousand settings for the baseline: it is tuned as thoroughly as what is to beat it. States that a detector may
+# report obey the procedure's order, so it has nothing to gain from `implied_share`.
+GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
     "detection": {
         "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),
         "decay": (0.5, 0.75, 0.9, 0.95),
@@ -35,6 +36,7 @@ GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "decay": (0.5, 0.75, 0.9, 0.95),
         "removal_factor": (1.0, 1.5, 2.0, 3.0),
         "min_change_probability": (0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
+        "implied_share": (None, 0.5, 0.1, 0.0),
     },
     "average": {
         "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0),
@@ -42,6 +44,7 @@ GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "removal_factor": (1.0, 2.0, 3.0),
         "min_change_probability": (0.35, 0.5, 0.65, 0.8, 0.9),
         "min_detection_confidence": (0.0, 0.35, 0.5, 0.65),
+        "implied_share": (None, 0.5, 0.1, 0.0),
     },
 }
 
@@ -56,12 +59,13 @@ class Scored:
     delay_seconds: float | None  # None where nothing was recognised
 
 
-def grid_of(method: str, narrowed: Mapping[str, Sequence[float]] | None = None) -> list[MethodSettings]:
+def grid_of(method: str, narrowed: Mapping[str, Sequence[float | None]] | None = None) -> list[MethodSettings]:
     """All combinations of a method's grid; `narrowed` replaces the values of single settings."""
     if method not in GRIDS:
         raise InputError(f"method {method!r} cannot be tuned", cure=f"choose one of: {', '.join(GRIDS)}")
     axes = {**GRIDS[method], **{name: tuple(values) for name, values in (narrowed or {}).items()}}
-    return [MethodSettings(**dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+    combinations: list[dict[str, Any]] = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    return [MethodSettings(**own) for own in combinations]
 
 
 def score_settings(

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["STRENGTHS", "Strength", "augment"]
+from stormpsr.models.locator import Motion
+
+__all__ = ["STRENGTHS", "Strength", "augment", "draw_motion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +37,33 @@ class Strength:
 
 STRENGTHS: dict[Literal["light", "strong"], Strength] = {
     "light": Strength(5.0, 0.05, 0.03, 0.15, 0.15, 0.2, 0.03, 0.0),
-    "strong": Strength(20.0, 0.2, 0.1, 0.35, 0.35, 0.5, 0.08, 0.3),
+    "strong": Strength(45.0, 0.15, 0.08, 0.35, 0.35, 0.5, 0.08, 0.3),
 }
 
 
-def augment(image_BSS3: Tensor, strength: Strength, generator: torch.Generator) -> Tensor:
-    """Changed copies as float from 0 to 255; `generator` is a CPU one, so that all devices draw the same numbers."""
+def augment(image_BSS3: Tensor, strength: Strength, generator: torch.Generator, *, move: bool = True) -> Tensor:
+    """Changed copies as float from 0 to 255; `generator` is a CPU one, so that all devices draw the same numbers.
+
+    Pictures that were moved when they were cut out (`draw_motion`) need not be moved again.
+    """
     draw = _Draw(generator, len(image_BSS3), image_BSS3.device)
     picture_B3SS = image_BSS3.permute(0, 3, 1, 2).to(torch.float32)
-    picture_B3SS = _move(picture_B3SS, strength, draw)
+    if move:
+        picture_B3SS = _move(picture_B3SS, strength, draw)
     picture_B3SS = _recolour(picture_B3SS, strength, draw)
     if strength.erase:
         picture_B3SS = _erase(picture_B3SS, strength, draw)
     return picture_B3SS.clamp(0, 255).permute(0, 2, 3, 1)
+
+
+def draw_motion(n: int, strength: Strength, generator: torch.Generator, device: torch.device) -> Motion:
+    """How crops are turned, scaled and moved. A crop from the whole picture has no empty corners when it is turned."""
+    draw = _Draw(generator, n, device)
+    return Motion(
+        angle_B=draw.around(0.0, math.radians(strength.rotation_degrees)),
+        scale_B=draw.around(1.0, strength.scale),
+        shift_B2=draw.around(0.0, 2 * strength.shift, 2),
+    )
 
 
 class _Draw:

@@ -21,6 +21,7 @@ from stormpsr.checkpoint import Checkpoint, encoder_digest, load_checkpoint
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
 from stormpsr.errors import InputError
 from stormpsr.frame_cache import FrameCache
+from stormpsr.models.detector_start import is_detector
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
@@ -94,7 +95,8 @@ class Run:
 
 def stages_of(config: Config) -> list[StageName]:
     """All stages that these settings have, in order."""
-    return [*(("locator",) if config.encoder.crop_size else ()), "encoder", "temporal", "joint"]
+    finds = bool(config.encoder.crop_size) and not is_detector(config.encoder.weights)
+    return [*(("locator",) if finds else ()), "encoder", "temporal", "joint"]
 
 
 # ---------------------------------------------------------------------- locator
@@ -183,7 +185,7 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
     torch.manual_seed(config.seed)
     encoder = build_encoder(config.encoder)
     began_from: str | None = None
-    if encoder.locator is not None:
+    if encoder.locator is not None and not is_detector(config.encoder.weights):
         if locator_folder is None:
             raise InputError("the encoder looks at a crop, but nobody says where", cure="train the locator first")
         located = load_checkpoint(locator_folder)

@@ -29,7 +29,7 @@ from stormpsr.models.temporal import TemporalModel
 from stormpsr.procedure import Procedure, StateBits
 from stormpsr.recording import Recording
 from stormpsr.sampling import Shard, clip_labels, clip_windows, window_offsets
-from stormpsr.training.augmentation import STRENGTHS, augment
+from stormpsr.training.augmentation import STRENGTHS, augment, draw_motion
 from stormpsr.training.schedule import make_optimiser
 from stormpsr.training.validation import clip_f1, event_scores, neighbour_precision, to_numpy
 
@@ -137,11 +137,14 @@ class EncoderTask(Task):
     def training_step(self, batch: tuple[Tensor, Tensor, int], index: int) -> Tensor:
         image_BSS3, label_B, number = batch
         stage = self.config.train_encoder
-        image_BSS3 = self.encoder.look_at(image_BSS3)  # varied after cropping: that is less to compute
-        if stage.augmentation != "none":
+        if stage.augmentation == "none":
+            image_BSS3 = self.encoder.look_at(image_BSS3)
+        else:
             calm = self.trainer.current_epoch >= (1 - stage.calm_share) * stage.epochs
-            strength = STRENGTHS["light" if calm else stage.augmentation]
-            image_BSS3 = augment(image_BSS3, strength, self._generator(number))
+            strength, generator = STRENGTHS["light" if calm else stage.augmentation], self._generator(number)
+            motion = draw_motion(len(image_BSS3), strength, generator, image_BSS3.device)
+            image_BSS3 = self.encoder.look_at(image_BSS3, motion)
+            image_BSS3 = augment(image_BSS3, strength, generator, move=self.encoder.locator is None)
         embedding_BD = self.encoder.embed_seen(image_BSS3)
         loss = self._loss(self.encoder.project(embedding_BD), label_B)
         if self.read_out is not None:
