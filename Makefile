@@ -45,24 +45,26 @@ format: setup ## Mend what can be mended by itself
 	$(BIN)/ruff format .
 
 # Every line goes on where it was interrupted, or is skipped if it was done.
-RENDERS = --renders $(DATA)-renders-1 --renders $(DATA)-renders-2
+RENDERS = $(foreach k,1 2 3,--renders $(DATA)-renders-$k)
+PICTURES = --pictures $(DATA)-states $(foreach k,1 2,--pictures $(DATA)-renders-$k)
 reproduce: setup ## Make the shipped model from nothing: draw the data, train both streams, tune, score (SEED=0)
 	$(BIN)/stormpsr synth generate $(DATA) --profile quick --product vehicle --train 90 --val 14 --test 20 --size 160 \
 	  --train-error-rate 0.2 --train-removal-rate 0.15
 	for k in 1 2; do test -d $(DATA)-renders-$$k || \
 	  $(BIN)/stormpsr synth states $(DATA)-renders-$$k --per-state 0 --walks 6000 --size 160 --hands 0.6 --seed 1$$k & \
 	  done; wait
-	test -d $(DATA)-states || \
-	  $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1000
-	$(BIN)/stormpsr train all --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
-	  -o seed=$(SEED) --resume
+	test -d $(DATA)-renders-3 || \
+	  $(BIN)/stormpsr synth states $(DATA)-renders-3 --per-state 0 --walks 8000 --size 160 --hands 0.95 --seed 13 & \
+	  test -d $(DATA)-states || \
+	  $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1000 & wait
 	test -f $(RUN)/detector/config.yaml || \
-	  $(BIN)/stormpsr detect train $(DATA) --pictures $(DATA)-states --pictures $(DATA)-renders-1 \
-	  --pictures $(DATA)-renders-2 --out $(RUN)/detector --seed $(SEED)
+	  $(BIN)/stormpsr detect train $(DATA) $(PICTURES) --out $(RUN)/detector --seed $(SEED)
+	$(BIN)/stormpsr train all --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
+	  -o encoder.weights=$(RUN)/detector -o seed=$(SEED) --resume
 	test -d $(RUN)/model || \
 	  $(BIN)/stormpsr model pack --stream $(RUN)/joint/best --detector $(RUN)/detector --out $(RUN)/model --half \
 	  --detector-stride 4
-	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA)
+	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --objective f1+pos
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html
 

@@ -229,7 +229,7 @@ class TemporalTrainingConfig(_TrainingConfig):
     recordings: Literal["all", "held_out"] = "all"  # held_out: those kept from the encoder (not in the paper)
     embedding_noise: NotNegative = 0.0  # standard deviation, in those of the embeddings (not in the paper)
     frame_drop: Share = 0.0  # share of a clip's frames that are hidden, never the last (not in the paper)
-    frame_state_weight: NotNegative = 0.0  # of a second loss, the labelled state of every frame; kind states only
+    frame_state_weight: NotNegative = 0.0  # of a second loss, the state of every frame and window; kind states only
     select_by: Literal["event_f1", "clip_f1", "loss"] = "event_f1"  # after decoding into events, per clip, or loss
 
 

@@ -42,8 +42,8 @@ def tune_command(
         Literal["train", "val", "all"], typer.Option(help="Which recordings. Never those that the model is judged by.")
     ] = "val",
     objective: Annotated[
-        Literal["f1", "pos", "tau", "f1-within-delay"],
-        typer.Option(help="What to make best. tau: the least delay at nearly the best F1."),
+        Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"],
+        typer.Option(help="What to make best. f1+pos: their mean; tau: the least delay at nearly the best F1."),
     ] = "f1",
     max_delay: Annotated[
         float | None, typer.Option(min=0, help="Seconds, for f1-within-delay.", show_default="none")

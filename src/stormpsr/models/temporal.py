@@ -162,7 +162,8 @@ class StatesModel(TemporalModel):
     A linear layer reads from every frame whether each component is absent, correct or wrong. A few queries, each with a
     taste for a part of the window and for sure readings, average what was read; a small network compares the averages.
     Components share everything but a bias, so every one of them teaches all others: a model for little data, with some
-    ten thousand parameters. `read_states` can be taught the labelled state of every frame (`frame_state_weight`).
+    ten thousand parameters. What it reads can be taught the labelled state of every frame, and the small network also
+    the states at both ends of the window (`frame_state_weight`): that a part was put on says more than that it changed.
 
     The paper has no such model.
     """
@@ -190,15 +191,18 @@ class StatesModel(TemporalModel):
             nn.GELU(),
             nn.Linear(hidden_width, hidden_width),
             nn.GELU(),
-            nn.Linear(hidden_width, 1),
+            nn.Linear(hidden_width, 1 + 2 * 3),  # change; absent, correct, wrong at the window's first and last frame
         )
         self.register_buffer("which_CC", torch.eye(n_components), persistent=False)
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         return self.with_states(embedding_BND, mask_BN)[0]
 
-    def with_states(self, embedding_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of a change, (B, C), and of what each frame shows: absent, correct, wrong, (B, N, C, 3)."""
+    def with_states(self, embedding_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of a change, (B, C); of what each frame shows: absent, correct, wrong, (B, N, C, 3); of what is true
+
+        at both ends of the window, (B, C, 2, 3).
+        """
         scaled_BND = torch.zeros_like(embedding_BND)
         scaled_BND[mask_BN] = self.scale(embedding_BND[mask_BN])
         logits_BNC3 = self.read(scaled_BND).unflatten(-1, (self.n_components, 3))
@@ -212,4 +216,5 @@ class StatesModel(TemporalModel):
         context_BX = (place_BQN @ self.context(scaled_BND)).flatten(1)
         batch, n = len(mask_BN), self.n_components
         known = [pooled_BCX, context_BX[:, None].expand(-1, n, -1), self.which_CC.expand(batch, -1, -1)]
-        return self.compare(torch.cat(known, dim=-1))[..., 0], logits_BNC3
+        said_BC7 = self.compare(torch.cat(known, dim=-1))
+        return said_BC7[..., 0], logits_BNC3, said_BC7[..., 1:].unflatten(-1, (2, 3))

@@ -19,7 +19,7 @@ from stormpsr.recognizer.settings import MethodSettings, load_settings, save_set
 
 __all__ = ["GRIDS", "Objective", "Scored", "choose", "front", "grid_of", "score_settings", "store_tuned"]
 
-Objective = Literal["f1", "pos", "tau", "f1-within-delay"]
+Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
 
 # A thousand settings for the baseline: it is tuned as thoroughly as what is to beat it. States that a detector may
@@ -36,7 +36,7 @@ GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
         "decay": (0.5, 0.75, 0.9, 0.95),
         "removal_factor": (1.0, 1.5, 2.0, 3.0),
         "min_change_probability": (0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
-        "implied_share": (None, 0.5, 0.1, 0.0),
+        "implied_share": (None, 0.1, 0.0),
     },
     "average": {
         "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0),
@@ -44,7 +44,7 @@ GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
         "removal_factor": (1.0, 2.0, 3.0),
         "min_change_probability": (0.35, 0.5, 0.65, 0.8, 0.9),
         "min_detection_confidence": (0.0, 0.35, 0.5, 0.65),
-        "implied_share": (None, 0.5, 0.1, 0.0),
+        "implied_share": (None, 0.1, 0.0),
     },
 }
 
@@ -132,9 +132,10 @@ def choose(
 ) -> Scored:
     """The best settings.
 
-    `f1`, `pos`: the highest score; of those within `slack` of it, the least delay. `f1-within-delay`: the same among
-    settings whose delay is at most `max_delay` seconds. `tau`: the least delay among settings whose F1 is within ten
-    times `slack` of the best (without that, recognising one easy step and nothing else would win).
+    `f1`, `pos`, `f1+pos` (their mean): the highest score; of those within `slack` of it, the least delay.
+    `f1-within-delay`: the same among settings whose delay is at most `max_delay` seconds. `tau`: the least delay among
+    settings whose F1 is within ten times `slack` of the best (without that, recognising one easy step and nothing else
+    would win).
     """
     if objective not in get_args(Objective):
         raise InputError(f"unknown objective {objective!r}", cure=f"choose one of: {', '.join(get_args(Objective))}")
@@ -148,9 +149,13 @@ def choose(
     if not pool:
         return max(scored, key=lambda one: one.pos)
     margin = 10 * slack if objective == "tau" else slack
-    by_pos = objective == "pos"
-    best = max(one.pos if by_pos else one.f1 for one in pool)
-    close = [one for one in pool if (one.pos if by_pos else one.f1) >= best - margin]
+    weight = {"pos": 1.0, "f1+pos": 0.5}.get(objective, 0.0)  # of POS
+
+    def value(one: Scored) -> float:
+        return weight * one.pos + (1 - weight) * one.f1
+
+    best = max(map(value, pool))
+    close = [one for one in pool if value(one) >= best - margin]
     return min(close, key=lambda one: (_delay(one), -one.f1, -one.pos))
 
 

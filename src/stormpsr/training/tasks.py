@@ -245,15 +245,28 @@ def _change_loss(logit_BC: Tensor, label_BC: Tensor) -> Tensor:
 
 
 def _clip_loss(
-    temporal: nn.Module, clip_BND: Tensor, mask_BN: Tensor, label_BC: Tensor, state_BNC: Tensor, state_weight: float
+    temporal: nn.Module,
+    clip_BND: Tensor,
+    mask_BN: Tensor,
+    label_BC: Tensor,
+    state_BNC: Tensor,
+    ends_BC2: Tensor,
+    state_weight: float,
 ) -> Tensor:
-    """The loss of changes, and that of what single frames show, where it has a weight and the model reads them."""
+    """The loss of changes, and that of states of frames and windows, where it has a weight and the model reads them."""
     if not state_weight:
         return _change_loss(temporal(clip_BND, mask_BN), label_BC)
-    logit_BC, read_BNC3 = temporal.with_states(clip_BND, mask_BN)
+    logit_BC, read_BNC3, ends_BC23 = temporal.with_states(clip_BND, mask_BN)
     class_XC = state_BNC[mask_BN].long() % 3  # absent, correct, wrong
     surprise = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten())
+    surprise = surprise + 2 * functional.cross_entropy(ends_BC23.flatten(0, 2), ends_BC2.flatten())
     return _change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * surprise
+
+
+def _ends(state_BNC: Tensor, mask_BN: Tensor) -> Tensor:
+    """What is true at a clip's first frame that exists, and at its last: 0 absent, 1 correct, 2 wrong; (B, C, 2)."""
+    first_BC = state_BNC[torch.arange(len(mask_BN), device=mask_BN.device), mask_BN.int().argmax(dim=1)]
+    return torch.stack([first_BC, state_BNC[:, -1]], dim=-1).long() % 3
 
 
 def _disturb(
@@ -333,6 +346,7 @@ class TemporalTask(_ChangeTask):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
         clip_BND, mask_BN, label_BC, state_BNC, number = batch
         stage = self.config.train_temporal
+        ends_BC2 = _ends(state_BNC, mask_BN)
         clip_BND, mask_BN = _disturb(
             clip_BND,
             mask_BN,
@@ -340,7 +354,8 @@ class TemporalTask(_ChangeTask):
             frame_drop=stage.frame_drop,
             generator=self._generator(number),
         )
-        loss = _clip_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, stage.frame_state_weight)
+        weight = stage.frame_state_weight
+        loss = _clip_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, ends_BC2, weight)
         self._log_loss(loss)
         return loss
 
@@ -400,6 +415,7 @@ class JointTask(_ChangeTask):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
         image_BNSS3, mask_BN, label_BC, state_BNC, number = batch
         stage = self.config.train_joint
+        ends_BC2 = _ends(state_BNC, mask_BN)
         embedding_BND = self.stream.encoder.embed(image_BNSS3.flatten(0, 1)).unflatten(0, mask_BN.shape)
         embedding_BND, mask_BN = _disturb(
             embedding_BND,
@@ -409,7 +425,7 @@ class JointTask(_ChangeTask):
             generator=self._generator(number),
         )
         temporal, weight = self.stream.temporal, stage.frame_state_weight
-        loss = _clip_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, weight)
+        loss = _clip_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, ends_BC2, weight)
         self._log_loss(loss)
         return loss
 
