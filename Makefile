@@ -59,10 +59,11 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 	  $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1000 & wait
 	test -f $(RUN)/detector/config.yaml || \
 	  $(BIN)/stormpsr detect train $(DATA) $(PICTURES) --out $(RUN)/detector --seed $(SEED)
-	$(BIN)/stormpsr train all --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
-	  -o encoder.weights=$(RUN)/detector -o seed=$(SEED) --resume
+	for stage in encoder temporal; do \
+	  $(BIN)/stormpsr train $$stage --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
+	  -o encoder.weights=$(RUN)/detector -o seed=$(SEED) --resume || exit; done
 	test -d $(RUN)/model || \
-	  $(BIN)/stormpsr model pack --stream $(RUN)/joint/best --detector $(RUN)/detector --out $(RUN)/model --half \
+	  $(BIN)/stormpsr model pack --stream $(RUN)/temporal/best --detector $(RUN)/detector --out $(RUN)/model --half \
 	  --detector-stride 4
 	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --objective f1+pos
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test

@@ -152,3 +152,12 @@ def test_multiply_adds_of_an_lstm_are_counted_step_by_step() -> None:
         lambda shapes: shapes(torch.zeros(1, 10, D, device="meta"), torch.ones(1, 10, dtype=torch.bool, device="meta")),
     )
     assert counted == 10 * 4 * 24 * (D + 24) + 24 * 24 + 24 * C
+
+
+def test_the_model_of_states_says_what_frames_show_and_what_is_true_at_both_ends() -> None:
+    model = StatesModel(embedding_dim=D, n_frames=8, n_components=C, queries=4, context=4, hidden_width=16)
+    clip_BND, mask_BN = torch.randn(3, 8, D), torch.ones(3, 8, dtype=torch.bool)
+    change_BC, frames_BNC3, ends_BC23 = model.eval().with_states(clip_BND, mask_BN)
+    assert frames_BNC3.shape == (3, 8, C, 3)
+    assert ends_BC23.shape == (3, C, 2, 3)
+    torch.testing.assert_close(change_BC, model(clip_BND, mask_BN))

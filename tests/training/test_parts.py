@@ -21,9 +21,10 @@ from stormpsr.config import Config, EncoderTrainingConfig, parse_config  # noqa:
 from stormpsr.errors import InputError  # noqa: E402
 from stormpsr.procedure import Procedure  # noqa: E402
 from stormpsr.recognition.fusion import FusionSettings  # noqa: E402
-from stormpsr.training.augmentation import STRENGTHS, Strength, augment  # noqa: E402
+from stormpsr.training.augmentation import STRENGTHS, Strength, augment, draw_motion  # noqa: E402
 from stormpsr.training.data import load_training_data  # noqa: E402
 from stormpsr.training.schedule import learning_rate_factor, make_optimiser  # noqa: E402
+from stormpsr.training.tasks import _clip_loss, _ends  # noqa: E402
 from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision  # noqa: E402
 
 
@@ -142,3 +143,42 @@ def test_a_data_set_without_procedure_is_refused(copy: Path) -> None:
 def test_a_procedure_that_does_not_fit_the_labels_is_refused(world: Path) -> None:
     with pytest.raises(InputError, match=r"PSR_labels_raw\.csv:1: 3 states in a row, but 'meccano' has 17"):
         load_training_data(world, parse_config("procedure: meccano", where=""))
+
+
+# ---------------------------------------------------------------------- the loss of clips
+def test_the_ends_of_a_clip_are_its_first_frame_that_exists_and_its_last() -> None:
+    state_BNC = torch.tensor([[[0, 1], [0, 1], [1, -1]], [[1, 0], [1, 0], [0, 0]]], dtype=torch.int8)
+    mask_BN = torch.tensor([[True, True, True], [False, True, True]])
+    assert _ends(state_BNC, mask_BN).tolist() == [[[0, 1], [1, 2]], [[1, 0], [0, 0]]]
+
+
+def test_wrong_states_at_the_ends_of_a_clip_cost_something() -> None:
+    mask_BN, label_BC = torch.ones(1, 2, dtype=torch.bool), torch.tensor([[1.0, 0.0]])
+    state_BNC = torch.tensor([[[0, 1], [1, 1]]], dtype=torch.int8)
+    right_BC23 = 9 * torch.nn.functional.one_hot(_ends(state_BNC, mask_BN), 3).float()
+    read_BNC3 = 9 * torch.nn.functional.one_hot(state_BNC.long() % 3, 3).float()
+
+    class Says(torch.nn.Module):
+        def __init__(self, ends_BC23: torch.Tensor) -> None:
+            super().__init__()
+            self.ends_BC23 = ends_BC23
+
+        def with_states(self, clip: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.tensor([[9.0, -9.0]]), read_BNC3, self.ends_BC23
+
+    losses = [
+        float(
+            _clip_loss(Says(ends), torch.zeros(1, 2, 4), mask_BN, label_BC, state_BNC, _ends(state_BNC, mask_BN), 0.5)
+        )
+        for ends in (right_BC23, right_BC23.flip(2))
+    ]
+    assert losses[0] < 0.01 < 1 < losses[1]
+
+
+def test_the_motion_of_crops_stays_within_its_bounds() -> None:
+    strength = STRENGTHS["strong"]
+    motion = draw_motion(500, strength, torch.Generator().manual_seed(0), torch.device("cpu"))
+    turned = motion.angle_B.abs().max() * 180 / np.pi
+    assert 0.9 * strength.rotation_degrees < turned <= strength.rotation_degrees
+    assert 1 - strength.scale <= motion.scale_B.min() < motion.scale_B.max() <= 1 + strength.scale
+    assert motion.shift_B2.abs().max() <= 2 * strength.shift
