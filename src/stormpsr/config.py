@@ -134,6 +134,7 @@ class StatesConfig(_Section):
     """What each frame says about each component, pooled with shared weights: for little data (not in the paper)."""
 
     kind: Literal["states"] = "states"
+    members: Positive = 1  # models that are trained side by side and averaged
     queries: Positive = 8  # averages over the window per component
     context: Positive = 8  # dimensions of a frame's embedding that all components see
     hidden_width: Positive = 64

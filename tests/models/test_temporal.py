@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from stormpsr.models.counting import count_multiply_adds, count_parameters  # noqa: E402
 from stormpsr.models.temporal import (  # noqa: E402
+    AveragedModel,
     LSTMModel,
     MLPModel,
     StatesModel,
@@ -44,7 +45,11 @@ def states(n_frames: int) -> TemporalModel:
     return StatesModel(embedding_dim=D, n_frames=n_frames, n_components=C, queries=4, context=4, hidden_width=16)
 
 
-every_model = pytest.mark.parametrize("make", [transformer, lstm, tcn, mlp, states])
+def averaged(n_frames: int) -> TemporalModel:
+    return AveragedModel([states(n_frames), states(n_frames)])
+
+
+every_model = pytest.mark.parametrize("make", [transformer, lstm, tcn, mlp, states, averaged])
 
 
 @every_model
@@ -161,3 +166,11 @@ def test_the_model_of_states_says_what_frames_show_and_what_is_true_at_both_ends
     assert frames_BNC3.shape == (3, 8, C, 3)
     assert ends_BC23.shape == (3, C, 2, 3)
     torch.testing.assert_close(change_BC, model(clip_BND, mask_BN))
+
+
+def test_several_models_say_the_mean_of_what_they_say_alone() -> None:
+    model = averaged(8).eval()
+    clip_BND, mask_BN = torch.randn(3, 8, D), torch.ones(3, 8, dtype=torch.bool)
+    alone = torch.stack([torch.sigmoid(member(clip_BND, mask_BN)) for member in model.members])
+    assert not torch.allclose(alone[0], alone[1])
+    torch.testing.assert_close(torch.sigmoid(model(clip_BND, mask_BN)), alone.mean(dim=0))

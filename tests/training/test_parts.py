@@ -17,14 +17,15 @@ from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa:
 make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
-from stormpsr.config import Config, EncoderTrainingConfig, parse_config  # noqa: E402
+from stormpsr.config import Config, EncoderTrainingConfig, TemporalTrainingConfig, parse_config  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.temporal import AveragedModel, StatesModel  # noqa: E402
 from stormpsr.procedure import Procedure  # noqa: E402
 from stormpsr.recognition.fusion import FusionSettings  # noqa: E402
 from stormpsr.training.augmentation import STRENGTHS, Strength, augment, draw_motion  # noqa: E402
 from stormpsr.training.data import load_training_data  # noqa: E402
 from stormpsr.training.schedule import learning_rate_factor, make_optimiser  # noqa: E402
-from stormpsr.training.tasks import _clip_loss, _ends  # noqa: E402
+from stormpsr.training.tasks import _clip_loss, _disturbed_loss, _ends  # noqa: E402
 from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision  # noqa: E402
 
 
@@ -182,3 +183,19 @@ def test_the_motion_of_crops_stays_within_its_bounds() -> None:
     assert 0.9 * strength.rotation_degrees < turned <= strength.rotation_degrees
     assert 1 - strength.scale <= motion.scale_B.min() < motion.scale_B.max() <= 1 + strength.scale
     assert motion.shift_B2.abs().max() <= 2 * strength.shift
+
+
+def test_models_side_by_side_learn_each_for_itself_and_with_noise_of_its_own() -> None:
+    torch.manual_seed(0)
+    sizes = {"embedding_dim": 4, "n_frames": 6, "n_components": 2, "queries": 2, "context": 2, "hidden_width": 8}
+    twin = StatesModel(**sizes)
+    other = StatesModel(**sizes)
+    other.load_state_dict(twin.state_dict())
+    model = AveragedModel([twin, other])
+    clip_BND, mask_BN = torch.randn(5, 6, 4), torch.ones(5, 6, dtype=torch.bool)
+    state_BNC = torch.randint(-1, 2, (5, 6, 2), dtype=torch.int8)
+    stage = TemporalTrainingConfig(embedding_noise=0.5, frame_drop=0.3, frame_state_weight=0.5)
+    generator = torch.Generator().manual_seed(0)
+    _disturbed_loss(model, clip_BND, mask_BN, torch.ones(5, 2), state_BNC, stage, generator).backward()
+    gradients = [member.read.weight.grad for member in model.members]
+    assert not torch.allclose(gradients[0], gradients[1])  # they began as one and saw different noise

@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from stormpsr.config import Config, EncoderConfig, LSTMConfig, MLPConfig, StatesConfig, TCNConfig
 from stormpsr.models.detector_start import is_detector, start_from_detector
 from stormpsr.models.encoder import SpatialEncoder
-from stormpsr.models.temporal import LSTMModel, MLPModel, StatesModel, TCNModel, TemporalModel, TransformerModel
+from stormpsr.models.temporal import (
+    AveragedModel,
+    LSTMModel,
+    MLPModel,
+    StatesModel,
+    TCNModel,
+    TemporalModel,
+    TransformerModel,
+)
 
 __all__ = ["SpatioTemporalModel", "build_encoder", "build_stream", "build_temporal"]
 
@@ -57,7 +65,7 @@ def build_temporal(config: Config, n_components: int) -> TemporalModel:
         "embedding_dim": config.encoder.embedding_dim,
         "n_frames": config.clips.n_window,
         "n_components": n_components,
-        **config.temporal.model_dump(exclude={"kind"}),
+        **config.temporal.model_dump(exclude={"kind", "members"}),
     }
     match config.temporal:
         case LSTMConfig():
@@ -67,7 +75,8 @@ def build_temporal(config: Config, n_components: int) -> TemporalModel:
         case MLPConfig():
             return MLPModel(**sizes)
         case StatesConfig():
-            return StatesModel(**sizes)
+            members = [StatesModel(**sizes) for _ in range(config.temporal.members)]
+            return AveragedModel(members) if len(members) > 1 else members[0]
         case _:
             return TransformerModel(**sizes)
 

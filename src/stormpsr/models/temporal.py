@@ -9,10 +9,20 @@ Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LSTMModel", "MLPModel", "StatesModel", "TCNModel", "TemporalModel", "TransformerModel"]
+__all__ = [
+    "AveragedModel",
+    "LSTMModel",
+    "MLPModel",
+    "StatesModel",
+    "TCNModel",
+    "TemporalModel",
+    "TransformerModel",
+]
 
 
 class TemporalModel(nn.Module):
@@ -29,6 +39,21 @@ class TemporalModel(nn.Module):
 def _head(width: int, n_components: int) -> nn.Sequential:
     """One hidden layer, then a logit per component."""
     return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, n_components))
+
+
+class AveragedModel(TemporalModel):
+    """Several models that differ by chance; what they have in common is what the data says.
+
+    Each is trained for itself. Their probabilities are averaged.
+    """
+
+    def __init__(self, members: Sequence[TemporalModel]) -> None:
+        super().__init__(members[0].n_frames)
+        self.members = nn.ModuleList(members)
+
+    def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        chance_BC = torch.stack([torch.sigmoid(member(embedding_BND, mask_BN)) for member in self.members]).mean(dim=0)
+        return torch.logit(chance_BC, eps=1e-6)
 
 
 class TransformerModel(TemporalModel):

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from stormpsr.config import Config
+from stormpsr.config import Config, TemporalTrainingConfig
 from stormpsr.errors import InputError
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.losses import supervised_contrastive_loss
 from stormpsr.models.stream import SpatioTemporalModel
-from stormpsr.models.temporal import TemporalModel
+from stormpsr.models.temporal import AveragedModel, TemporalModel
 from stormpsr.procedure import Procedure, StateBits
 from stormpsr.recording import Recording
 from stormpsr.sampling import Shard, clip_labels, clip_windows, window_offsets
@@ -283,6 +283,28 @@ def _disturb(
     return embedding_BND, mask_BN
 
 
+def _disturbed_loss(
+    temporal: nn.Module,
+    clip_BND: Tensor,
+    mask_BN: Tensor,
+    label_BC: Tensor,
+    state_BNC: Tensor,
+    stage: TemporalTrainingConfig,
+    generator: torch.Generator,
+) -> Tensor:
+    """The loss of clips with noise; the mean over models that are trained side by side, each with noise of its own."""
+    ends_BC2 = _ends(state_BNC, mask_BN)
+    members = temporal.members if isinstance(temporal, AveragedModel) else [temporal]
+    losses = []
+    for member in members:
+        noisy_BND, kept_BN = _disturb(
+            clip_BND, mask_BN, noise=stage.embedding_noise, frame_drop=stage.frame_drop, generator=generator
+        )
+        weight = stage.frame_state_weight
+        losses.append(_clip_loss(member, noisy_BND, kept_BN, label_BC, state_BNC, ends_BC2, weight))
+    return torch.stack(losses).mean()
+
+
 class _ChangeTask(Task):
     """What the two tasks share that learn what changed within a clip."""
 
@@ -346,16 +368,7 @@ class TemporalTask(_ChangeTask):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
         clip_BND, mask_BN, label_BC, state_BNC, number = batch
         stage = self.config.train_temporal
-        ends_BC2 = _ends(state_BNC, mask_BN)
-        clip_BND, mask_BN = _disturb(
-            clip_BND,
-            mask_BN,
-            noise=stage.embedding_noise,
-            frame_drop=stage.frame_drop,
-            generator=self._generator(number),
-        )
-        weight = stage.frame_state_weight
-        loss = _clip_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, ends_BC2, weight)
+        loss = _disturbed_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, stage, self._generator(number))
         self._log_loss(loss)
         return loss
 
@@ -415,17 +428,9 @@ class JointTask(_ChangeTask):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
         image_BNSS3, mask_BN, label_BC, state_BNC, number = batch
         stage = self.config.train_joint
-        ends_BC2 = _ends(state_BNC, mask_BN)
         embedding_BND = self.stream.encoder.embed(image_BNSS3.flatten(0, 1)).unflatten(0, mask_BN.shape)
-        embedding_BND, mask_BN = _disturb(
-            embedding_BND,
-            mask_BN,
-            noise=stage.embedding_noise,
-            frame_drop=stage.frame_drop,
-            generator=self._generator(number),
-        )
-        temporal, weight = self.stream.temporal, stage.frame_state_weight
-        loss = _clip_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, ends_BC2, weight)
+        temporal, generator = self.stream.temporal, self._generator(number)
+        loss = _disturbed_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, stage, generator)
         self._log_loss(loss)
         return loss
 
