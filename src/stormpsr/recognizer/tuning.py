@@ -39,7 +39,7 @@ GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
         "implied_share": (None, 0.1, 0.0),
     },
     "average": {
-        "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0),
+        "threshold": (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),
         "decay": (0.75, 0.9, 0.95),
         "removal_factor": (1.0, 2.0, 3.0),
         "min_change_probability": (0.35, 0.5, 0.65, 0.8, 0.9),
