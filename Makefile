@@ -65,7 +65,7 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 	test -d $(RUN)/model || \
 	  $(BIN)/stormpsr model pack --stream $(RUN)/temporal/best --detector $(RUN)/detector --out $(RUN)/model --half \
 	  --detector-stride 4
-	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --objective f1+pos --slack 0
+	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --objective f1+pos --among 60
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html
 

@@ -54,9 +54,9 @@ def test_settings_score_as_the_recogniser_with_those_settings_does(seeing: Seein
 def test_each_stream_is_tuned_as_thoroughly_as_the_other() -> None:
     sizes = {method: len(grid_of(method)) for method in GRIDS}
     orders = len(GRIDS["temporal"]["implied_share"])  # detected states obey the order: there is nothing to choose
-    assert orders * sizes["detection"] == sizes["temporal"] > 3000
+    assert orders * sizes["detection"] == sizes["temporal"] > 2000
     assert len(set(grid_of("detection"))) == sizes["detection"]
-    assert len(grid_of("average", {"threshold": (1.0,), "decay": (0.75,)})) == sizes["average"] // 30
+    assert len(grid_of("average", {"threshold": (1.0,), "decay": (0.75,)})) == sizes["average"] // 18 > 50
     with pytest.raises(InputError, match="'released' cannot be tuned"):
         grid_of("released")
 
@@ -85,6 +85,17 @@ ALL = [LATE, NOTHING, BEST, EARLY, GOOD]
 )
 def test_the_objective_decides(objective: str, max_delay: float | None, slack: float, wanted: Scored) -> None:
     assert choose(ALL, objective, max_delay=max_delay, slack=slack) == wanted  # type: ignore[arg-type]
+
+
+def test_the_most_typical_of_the_best_settings_is_not_the_lucky_one() -> None:
+    def scored(threshold: float, decay: float, f1: float) -> Scored:
+        return Scored(MethodSettings(threshold=threshold, decay=decay), f1, 0.5, 3.0)
+
+    lucky = scored(1.0, 0.5, 0.95)
+    plateau = [scored(8.0, 0.75, 0.90), scored(8.0, 0.9, 0.89), scored(12.0, 0.75, 0.88), scored(8.0, 0.95, 0.2)]
+    assert choose([*plateau, lucky]) == lucky
+    assert choose([*plateau, lucky], among=4) == plateau[0]
+    assert choose([lucky, *plateau], among=1) == lucky
 
 
 def test_a_choice_that_cannot_be_made_is_refused() -> None:

@@ -51,6 +51,10 @@ def tune_command(
     slack: Annotated[
         float, typer.Option(min=0, max=0.2, help="A score that is so much lower counts as equal; then delay decides.")
     ] = 0.005,
+    among: Annotated[
+        int,
+        typer.Option(min=1, help="Of so many best settings take that which is most like the others; 1: by --slack."),
+    ] = 1,
     method: Annotated[
         list[str] | None,
         typer.Option(help="detection, temporal or average; default: all of them. May be repeated."),
@@ -92,10 +96,10 @@ def tune_command(
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
         with Bar(f"tuning {name}", enabled=not as_json) as bar:
             scored[name] = score_settings(loaded, name, labelled, grid_of(name), on_progress=bar.count)
-        chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack)
+        chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
-        store_tuned(loaded, chosen, about | {"max_delay_seconds": max_delay, "slack": slack})
+        store_tuned(loaded, chosen, about | {"max_delay_seconds": max_delay, "slack": slack, "among": among})
     drawn = _draw(plot, loaded.path, scored, chosen, f"{data.name}, {split}: {len(labelled)} recordings", dry_run)
     if as_json:
         methods = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -36,15 +37,15 @@ GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
         "decay": (0.5, 0.75, 0.9, 0.95),
         "removal_factor": (1.0, 1.5, 2.0, 3.0),
         "min_change_probability": (0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
-        "implied_share": (None, 0.1, 0.0),
+        "implied_share": (None, 0.0),
     },
     "average": {
-        "threshold": (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),
-        "decay": (0.75, 0.9, 0.95),
+        "threshold": (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0),
+        "decay": (0.75, 0.95),
         "removal_factor": (1.0, 2.0, 3.0),
-        "min_change_probability": (0.35, 0.5, 0.65, 0.8, 0.9),
-        "min_detection_confidence": (0.0, 0.35, 0.5, 0.65),
-        "implied_share": (None, 0.1, 0.0),
+        "min_change_probability": (0.35, 0.5, 0.65, 0.8),
+        "min_detection_confidence": (0.0, 0.35, 0.65),
+        "implied_share": (None, 0.0),
     },
 }
 
@@ -128,7 +129,12 @@ def _mean(own: MethodSettings, scores: Sequence[Scores]) -> Scored:
 
 # ---------------------------------------------------------------------- choosing
 def choose(
-    scored: Sequence[Scored], objective: Objective = "f1", *, max_delay: float | None = None, slack: float = 0.005
+    scored: Sequence[Scored],
+    objective: Objective = "f1",
+    *,
+    max_delay: float | None = None,
+    slack: float = 0.005,
+    among: int = 1,
 ) -> Scored:
     """The best settings.
 
@@ -136,6 +142,9 @@ def choose(
     `f1-within-delay`: the same among settings whose delay is at most `max_delay` seconds. `tau`: the least delay among
     settings whose F1 is within ten times `slack` of the best (without that, recognising one easy step and nothing else
     would win).
+
+    With few recordings the very best settings are best by chance. `among` other than 1: of so many best settings, that
+    which has most in common with the others, whatever their delay.
     """
     if objective not in get_args(Objective):
         raise InputError(f"unknown objective {objective!r}", cure=f"choose one of: {', '.join(get_args(Objective))}")
@@ -154,9 +163,19 @@ def choose(
     def value(one: Scored) -> float:
         return weight * one.pos + (1 - weight) * one.f1
 
+    if among > 1:
+        return _most_typical(sorted(pool, key=value, reverse=True)[:among])
     best = max(map(value, pool))
     close = [one for one in pool if value(one) >= best - margin]
     return min(close, key=lambda one: (_delay(one), -one.f1, -one.pos))
+
+
+def _most_typical(best: Sequence[Scored]) -> Scored:
+    """The settings that differ from the others in the fewest places; of equals, the better ones."""
+    values = [asdict(one.settings) for one in best]
+    shares = {name: Counter(own[name] for own in values) for name in values[0]}
+    agreeing = [sum(shares[name][value] for name, value in own.items()) for own in values]
+    return best[agreeing.index(max(agreeing))]
 
 
 def front(scored: Sequence[Scored]) -> list[Scored]:
