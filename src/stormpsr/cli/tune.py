@@ -69,7 +69,7 @@ def tune_command(
 ) -> None:
     """Choose thresholds, decay and the like for every method, and store them in the model.
 
-    Thousands of settings per method are tried on what the networks said, which is computed once and kept.
+    One to two thousand settings per method are tried on what the networks said, which is computed once and kept.
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """

@@ -24,7 +24,7 @@ Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
 
 # A thousand settings for the baseline: it is tuned as thoroughly as what is to beat it. States that a detector may
-# report obey the procedure's order, so it has nothing to gain from `implied_share`.
+# report obey the procedure's order, so it has hardly anything to gain from `implied_share`.
 GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
     "detection": {
         "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),

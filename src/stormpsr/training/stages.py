@@ -41,7 +41,7 @@ from stormpsr.training.embedding import embed_recordings
 from stormpsr.training.fit import FitOptions, StageFolder, fit
 from stormpsr.training.locating import BoxedPictures, LocatorTask
 from stormpsr.training.stage_folder import digest_of
-from stormpsr.training.tasks import EncoderTask, JointTask, TemporalTask, ValidationClips
+from stormpsr.training.tasks import EncoderTask, JointTask, Task, TemporalTask, ValidationClips
 
 __all__ = [
     "Run",
@@ -314,6 +314,14 @@ def check_fits(run: Run, checkpoint: Checkpoint, *, with_temporal: bool = False)
                 raise InputError(problem, path=checkpoint.path, cure="use the same settings, or train it again")
 
 
+def _fit_from(checkpoint: Checkpoint, run: Run, name: StageName, task: Task, epochs: int) -> Path:
+    """Train a stage that goes on from another one's result, and remembers which."""
+    folder, began_from = run.stage(name), digest_of(checkpoint.tensors)
+    procedure, options = run.data.procedure, run.options
+    fit(task, epochs=epochs, folder=folder, procedure=procedure, options=options, began_from=began_from)
+    return folder.best
+
+
 def train_temporal(run: Run, encoder_folder: Path) -> Path:
     """The temporal model on the embeddings of a trained encoder."""
     config, stage = run.config, run.config.train_temporal
@@ -340,16 +348,7 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
         val_stores,
         run.options.workers,
     )
-    folder = run.stage("temporal")
-    fit(
-        task,
-        epochs=stage.epochs,
-        folder=folder,
-        procedure=run.data.procedure,
-        options=run.options,
-        began_from=digest_of(checkpoint.tensors),
-    )
-    return folder.best
+    return _fit_from(checkpoint, run, "temporal", task, stage.epochs)
 
 
 def train_joint(run: Run, temporal_folder: Path) -> Path:
@@ -376,13 +375,4 @@ def train_joint(run: Run, temporal_folder: Path) -> Path:
         val_frames,
         run.options.workers,
     )
-    folder = run.stage("joint")
-    fit(
-        task,
-        epochs=stage.epochs,
-        folder=folder,
-        procedure=run.data.procedure,
-        options=run.options,
-        began_from=digest_of(checkpoint.tensors),
-    )
-    return folder.best
+    return _fit_from(checkpoint, run, "joint", task, stage.epochs)
