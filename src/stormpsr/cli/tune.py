@@ -32,6 +32,7 @@ _COLUMNS = {  # settings, as the table calls them
     "min_change_probability": "change",
     "min_detection_confidence": "confidence",
     "implied_share": "implied",
+    "wrong_above": "wrong",
 }
 
 
