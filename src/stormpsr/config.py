@@ -138,6 +138,7 @@ class StatesConfig(_Section):
     queries: Positive = 8  # averages over the window per component
     context: Positive = 8  # dimensions of a frame's embedding that all components see
     hidden_width: Positive = 64
+    ends_share: Share = 0.5  # of what the states at the window's ends say of a change, in the answer
 
 
 TemporalConfig = Annotated[
@@ -211,7 +212,6 @@ class EncoderTrainingConfig(_TrainingConfig):
     margin: NotNegative = 0.01  # by how much partners must be closer than strangers
     loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
     component_weight: NotNegative = 0.0  # of a second loss: is each part absent, correct, wrong? (not in the paper)
-    wrong_weight: PositiveNumber = 1.0  # of wrong parts in that loss, against the others: they are rare
     augmentation: Literal["none", "light", "strong"] = "light"  # not in the paper
     calm_share: Share = 0.0  # of the epochs, the last ones, have light augmentation instead (not in the paper)
     held_out_share: Share = 0.0  # of the training recordings, kept for the temporal stage (not in the paper)

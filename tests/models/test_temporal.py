@@ -165,7 +165,15 @@ def test_the_model_of_states_says_what_frames_show_and_what_is_true_at_both_ends
     change_BC, frames_BNC3, ends_BC23 = model.eval().with_states(clip_BND, mask_BN)
     assert frames_BNC3.shape == (3, 8, C, 3)
     assert ends_BC23.shape == (3, C, 2, 3)
-    torch.testing.assert_close(change_BC, model(clip_BND, mask_BN))
+    model.ends_share = 0.0
+    torch.testing.assert_close(model(clip_BND, mask_BN), change_BC)
+    model.ends_share = 1.0
+    first_BC, last_BC = ends_BC23.softmax(dim=-1)[..., 1].unbind(dim=-1)
+    differ_BC = first_BC + last_BC - 2 * first_BC * last_BC  # one of them is correct, the other is not
+    torch.testing.assert_close(torch.sigmoid(model(clip_BND, mask_BN)), differ_BC)
+    model.ends_share = 0.25
+    expected_BC = 0.75 * torch.sigmoid(change_BC) + 0.25 * differ_BC
+    torch.testing.assert_close(torch.sigmoid(model(clip_BND, mask_BN)), expected_BC)
 
 
 def test_several_models_say_the_mean_of_what_they_say_alone() -> None:

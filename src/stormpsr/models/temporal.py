@@ -189,6 +189,7 @@ class StatesModel(TemporalModel):
     Components share everything but a bias, so every one of them teaches all others: a model for little data, with some
     ten thousand parameters. What it reads can be taught the labelled state of every frame, and the small network also
     the states at both ends of the window (`frame_state_weight`): that a part was put on says more than that it changed.
+    The answer is the mean of two: what is said of the change, and the chance that the states at the ends differ.
 
     The paper has no such model.
     """
@@ -202,9 +203,10 @@ class StatesModel(TemporalModel):
         queries: int,
         context: int,
         hidden_width: int,
+        ends_share: float = 0.5,
     ) -> None:
         super().__init__(n_frames)
-        self.n_components = n_components
+        self.n_components, self.ends_share = n_components, ends_share
         self.scale = nn.BatchNorm1d(embedding_dim, affine=False)
         self.read = nn.Linear(embedding_dim, 3 * n_components)
         self.context = nn.Linear(embedding_dim, context)
@@ -221,7 +223,13 @@ class StatesModel(TemporalModel):
         self.register_buffer("which_CC", torch.eye(n_components), persistent=False)
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
-        return self.with_states(embedding_BND, mask_BN)[0]
+        logit_BC, _, ends_BC23 = self.with_states(embedding_BND, mask_BN)
+        if not self.ends_share:
+            return logit_BC
+        first_BC, last_BC = ends_BC23.softmax(dim=-1)[..., 1].unbind(dim=-1)  # correct
+        differ_BC = first_BC * (1 - last_BC) + last_BC * (1 - first_BC)
+        chance_BC = torch.lerp(torch.sigmoid(logit_BC), differ_BC, self.ends_share)
+        return torch.logit(chance_BC, eps=1e-6)
 
     def with_states(self, embedding_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of a change, (B, C); of what each frame shows: absent, correct, wrong, (B, N, C, 3); of what is true

@@ -149,9 +149,7 @@ class EncoderTask(Task):
         loss = self._loss(self.encoder.project(embedding_BD), label_B)
         if self.read_out is not None:
             class_BC = self._class_LC.to(label_B.device)[label_B]
-            weight_3 = torch.tensor([1.0, 1.0, stage.wrong_weight], device=label_B.device)
-            read_BC3 = self._read(embedding_BD)
-            read_out_loss = functional.cross_entropy(read_BC3.flatten(0, 1), class_BC.flatten(), weight=weight_3)
+            read_out_loss = functional.cross_entropy(self._read(embedding_BD).flatten(0, 1), class_BC.flatten())
             self.log("train/component_loss", read_out_loss, sync_dist=True)
             loss = loss + stage.component_weight * read_out_loss
         self._log_loss(loss)
