@@ -44,10 +44,10 @@ from stormpsr.recognition.fusion import FusionSettings
 from stormpsr.recognition.fusion_grid import FusionGrid
 from stormpsr.recording import Recording, open_recording
 from stormpsr.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
+from stormpsr.training.change_tasks import ValidationClips
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
 from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
-from stormpsr.training.tasks import ValidationClips
 from stormpsr.training.validation import THRESHOLDS, variant_name_of
 
 DISTRIBUTIONS = ("uniform", "gaussian", "kcas")

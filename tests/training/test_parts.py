@@ -23,9 +23,9 @@ from stormpsr.models.temporal import AveragedModel, StatesModel  # noqa: E402
 from stormpsr.procedure import Procedure  # noqa: E402
 from stormpsr.recognition.fusion import FusionSettings  # noqa: E402
 from stormpsr.training.augmentation import STRENGTHS, Strength, augment, draw_motion  # noqa: E402
+from stormpsr.training.clip_losses import clip_loss, disturbed_loss, states_at_ends  # noqa: E402
 from stormpsr.training.data import load_training_data  # noqa: E402
 from stormpsr.training.schedule import learning_rate_factor, make_optimiser  # noqa: E402
-from stormpsr.training.tasks import _clip_loss, _disturbed_loss, _ends  # noqa: E402
 from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision  # noqa: E402
 
 
@@ -150,13 +150,13 @@ def test_a_procedure_that_does_not_fit_the_labels_is_refused(world: Path) -> Non
 def test_the_ends_of_a_clip_are_its_first_frame_that_exists_and_its_last() -> None:
     state_BNC = torch.tensor([[[0, 1], [0, 1], [1, -1]], [[1, 0], [1, 0], [0, 0]]], dtype=torch.int8)
     mask_BN = torch.tensor([[True, True, True], [False, True, True]])
-    assert _ends(state_BNC, mask_BN).tolist() == [[[0, 1], [1, 2]], [[1, 0], [0, 0]]]
+    assert states_at_ends(state_BNC, mask_BN).tolist() == [[[0, 1], [1, 2]], [[1, 0], [0, 0]]]
 
 
 def test_wrong_states_at_the_ends_of_a_clip_cost_something() -> None:
     mask_BN, label_BC = torch.ones(1, 2, dtype=torch.bool), torch.tensor([[1.0, 0.0]])
     state_BNC = torch.tensor([[[0, 1], [1, 1]]], dtype=torch.int8)
-    right_BC23 = 9 * torch.nn.functional.one_hot(_ends(state_BNC, mask_BN), 3).float()
+    right_BC23 = 9 * torch.nn.functional.one_hot(states_at_ends(state_BNC, mask_BN), 3).float()
     read_BNC3 = 9 * torch.nn.functional.one_hot(state_BNC.long() % 3, 3).float()
 
     class Says(torch.nn.Module):
@@ -169,7 +169,9 @@ def test_wrong_states_at_the_ends_of_a_clip_cost_something() -> None:
 
     losses = [
         float(
-            _clip_loss(Says(ends), torch.zeros(1, 2, 4), mask_BN, label_BC, state_BNC, _ends(state_BNC, mask_BN), 0.5)
+            clip_loss(
+                Says(ends), torch.zeros(1, 2, 4), mask_BN, label_BC, state_BNC, states_at_ends(state_BNC, mask_BN), 0.5
+            )
         )
         for ends in (right_BC23, right_BC23.flip(2))
     ]
@@ -196,6 +198,6 @@ def test_models_side_by_side_learn_each_for_itself_and_with_noise_of_its_own() -
     state_BNC = torch.randint(-1, 2, (5, 6, 2), dtype=torch.int8)
     stage = TemporalTrainingConfig(embedding_noise=0.5, frame_drop=0.3, frame_state_weight=0.5)
     generator = torch.Generator().manual_seed(0)
-    _disturbed_loss(model, clip_BND, mask_BN, torch.ones(5, 2), state_BNC, stage, generator).backward()
+    disturbed_loss(model, clip_BND, mask_BN, torch.ones(5, 2), state_BNC, stage, generator).backward()
     gradients = [member.read.weight.grad for member in model.members]
     assert not torch.allclose(gradients[0], gradients[1])  # they began as one and saw different noise

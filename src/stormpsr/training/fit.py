@@ -38,7 +38,7 @@ from stormpsr.config import Config
 from stormpsr.errors import InputError
 from stormpsr.procedure import Procedure
 from stormpsr.training.stage_folder import StageFolder
-from stormpsr.training.tasks import Task
+from stormpsr.training.task import Task
 
 __all__ = ["FitOptions", "StageFolder", "check_machine", "fit"]
 

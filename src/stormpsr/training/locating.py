@@ -22,7 +22,7 @@ from stormpsr.models.locator import Locator, overlap
 from stormpsr.sampling import Shard
 from stormpsr.training.data import BoxedFrames, Renders
 from stormpsr.training.schedule import make_optimiser
-from stormpsr.training.tasks import MakeDataset, Task
+from stormpsr.training.task import MakeDataset, Task
 
 __all__ = ["BoxedPictures", "LocatorTask"]
 

@@ -36,12 +36,14 @@ from stormpsr.sampling import (
     window_offsets,
 )
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
+from stormpsr.training.change_tasks import JointTask, TemporalTask, ValidationClips
 from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
 from stormpsr.training.embedding import embed_recordings
+from stormpsr.training.encoder_task import EncoderTask
 from stormpsr.training.fit import FitOptions, StageFolder, fit
 from stormpsr.training.locating import BoxedPictures, LocatorTask
 from stormpsr.training.stage_folder import digest_of
-from stormpsr.training.tasks import EncoderTask, JointTask, Task, TemporalTask, ValidationClips
+from stormpsr.training.task import Task
 
 __all__ = [
     "Run",
