@@ -96,7 +96,7 @@ def test_the_most_typical_of_the_best_settings_is_not_the_lucky_one() -> None:
     assert choose([*plateau, lucky]) == lucky
     assert choose([*plateau, lucky], among=4) == plateau[0]
     assert choose([lucky, *plateau], among=1) == lucky
-    with pytest.raises(InputError, match="tau is the delay"):
+    with pytest.raises(InputError, match="tau is about delay"):
         choose(plateau, "tau", among=4)
 
 

@@ -32,7 +32,6 @@ _COLUMNS = {  # settings, as the table calls them
     "min_change_probability": "change",
     "min_detection_confidence": "confidence",
     "implied_share": "implied",
-    "wrong_above": "wrong",
 }
 
 
@@ -60,6 +59,16 @@ def tune_command(
         list[str] | None,
         typer.Option(help="detection, temporal or average; default: all of them. May be repeated."),
     ] = None,
+    wrong_above: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Both streams: a part that the detector last read as wrong, more surely than this, is not ticked off "
+            "on the temporal stream's word. 1: off.",
+            show_default="as the model has it",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Where to draw F1 against delay (.png).", show_default="tuning.png in MODEL")
     ] = None,
@@ -85,6 +94,8 @@ def tune_command(
 
     if (objective == "f1-within-delay") != (max_delay is not None):  # before any work is done
         raise InputError("--max-delay belongs to --objective f1-within-delay", cure="give both or neither")
+    if objective == "tau" and among > 1:
+        raise InputError("--objective tau is about delay, --among is not", cure="leave one of them out")
     chosen_split = None if split == "all" else split
     recordings = find_recordings(data, chosen_split)
     loaded = load(model, None, None, threads)
@@ -94,9 +105,12 @@ def tune_command(
         labelled = [LabelledPercepts.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
+    if wrong_above is None:
+        wrong_above = loaded.settings.methods["average"].wrong_above
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
+        settings = grid_of(name, {"wrong_above": [wrong_above]} if name == "average" else None)
         with Bar(f"tuning {name}", enabled=not as_json) as bar:
-            scored[name] = score_settings(loaded, name, labelled, grid_of(name), on_progress=bar.count)
+            scored[name] = score_settings(loaded, name, labelled, settings, on_progress=bar.count)
         chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:

@@ -151,8 +151,7 @@ def choose(
     if (objective == "f1-within-delay") != (max_delay is not None):
         raise InputError("--max-delay belongs to the objective f1-within-delay", cure="give both or neither")
     if objective == "tau" and among > 1:
-        cure = "leave --among out, or choose another objective"
-        raise InputError("--among takes the most typical settings, whatever their delay; tau is the delay", cure=cure)
+        raise InputError("the objective tau is about delay, the most typical settings are not", cure="choose one")
     pool = [one for one in scored if one.delay_seconds is not None]
     if max_delay is not None:
         pool = [one for one in pool if _delay(one) <= max_delay]
