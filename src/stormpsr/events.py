@@ -61,7 +61,6 @@ class StateDetection:
     state_class: int  # index into `Procedure.states`; 0 is usually the background
     confidence: float  # 0..1
     box: tuple[float, float, float, float] | None = None  # x, y, width, height, in the detector's own convention
-    wrong: tuple[float, ...] | None = None  # per component, how likely it sits wrongly; None: the detector does not say
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frame", _index(self.frame, "frame"))

@@ -39,9 +39,7 @@ def invent(seed: int, n_components: int, n_classes: int) -> list[tuple]:
             change = rng.random(n_components)
         if rng.random() < 0.08:
             continue
-        wrong = None if rng.random() < 0.3 else tuple((rng.random(n_components) ** 2).tolist())
-        found = StateDetection(frame, seen, float(rng.random()), wrong=wrong)
-        detections = [] if rng.random() < 0.3 else [found]
+        detections = [] if rng.random() < 0.3 else [StateDetection(frame, seen, float(rng.random()))]
         story.append((frame, detections, change if frame % 4 == 0 else None))
     return story
 
@@ -68,7 +66,6 @@ def test_side_by_side_is_the_same_as_one_after_the_other(
             removal_factor=float(rng.choice([1.0, 2.0])),
             min_detection_confidence=float(rng.choice([0.0, 0.5])),
             implied_share=[None, 0.0, 0.2, 1.0][rng.integers(4)],
-            wrong_above=[None, 0.3, 0.7][rng.integers(3)],
             window_frames=window,
             hold_frames=6,
             unexpected=unexpected,  # type: ignore[arg-type]

@@ -263,16 +263,6 @@ def test_tuning_stores_the_best_and_draws_the_front(run: Run, model_folder: Path
     assert "STORM-PSR" not in out
 
 
-def test_tuning_keeps_what_it_does_not_choose(run: Run, model_folder: Path, world: Path) -> None:
-    shutil.copytree(model_folder, "m")
-    assert run("tune", "m", "--data", world, "--wrong-above", 0.6)[0] == 0
-    stored = load_settings(Path("m/recognizer.yaml"))
-    assert stored.methods["average"].wrong_above == 0.6
-    assert stored.methods["detection"].wrong_above is None
-    assert run("tune", "m", "--data", world)[0] == 0
-    assert load_settings(Path("m/recognizer.yaml")).methods["average"].wrong_above == 0.6
-
-
 def test_tuning_never_sees_the_test_split(run: Run, model_folder: Path, world: Path) -> None:
     assert run("tune", model_folder, "--data", world, "--split", "test")[0] == 2
     assert "give both or neither" in run("tune", model_folder, "--data", world, "--max-delay", 3)[2]

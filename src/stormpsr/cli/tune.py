@@ -59,16 +59,6 @@ def tune_command(
         list[str] | None,
         typer.Option(help="detection, temporal or average; default: all of them. May be repeated."),
     ] = None,
-    wrong_above: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Both streams: a part that the detector last read as wrong, more surely than this, is not ticked off "
-            "on the temporal stream's word. 1: off.",
-            show_default="as the model has it",
-        ),
-    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Where to draw F1 against delay (.png).", show_default="tuning.png in MODEL")
     ] = None,
@@ -105,12 +95,9 @@ def tune_command(
         labelled = [LabelledPercepts.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
-    if wrong_above is None:
-        wrong_above = loaded.settings.methods["average"].wrong_above
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
-        settings = grid_of(name, {"wrong_above": [wrong_above]} if name == "average" else None)
         with Bar(f"tuning {name}", enabled=not as_json) as bar:
-            scored[name] = score_settings(loaded, name, labelled, settings, on_progress=bar.count)
+            scored[name] = score_settings(loaded, name, labelled, grid_of(name), on_progress=bar.count)
         chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:

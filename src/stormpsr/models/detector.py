@@ -37,8 +37,7 @@ class Detection:
 
     def in_frame(self, frame: int) -> StateDetection:
         """The same as the decoders take it."""
-        wrong = None if self.parts_C3 is None else tuple(self.parts_C3[:, WRONG].tolist())
-        return StateDetection(frame, self.state_class, self.confidence, self.box, wrong)
+        return StateDetection(frame, self.state_class, self.confidence, self.box)
 
 
 def sorted_best(detections: list[Detection], min_confidence: float) -> list[Detection]:

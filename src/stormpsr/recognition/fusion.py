@@ -15,10 +15,6 @@ change; the removal is seen once the installation before it has left the window,
 
 Where the procedure has an order, `implied_share` makes use of it (the paper does not): a step then waits until the
 steps that it needs have that share of the evidence that completes them, and completes them with it.
-
-Where the detector reads single parts, `wrong_above` makes use of that (the paper does not): a part that sits wrongly
-looks to the temporal model much like one that was installed. So the temporal stream is not heard about installing a
-part that the detector, when it last had a clear view, took for wrong.
 """
 
 from __future__ import annotations
@@ -59,7 +55,6 @@ class FusionSettings:
     removal_factor: float = 1.0  # removals need this many times the threshold (they are rare and often false)
     min_detection_confidence: float = 0.0  # detections that are less sure than this are not heard
     implied_share: float | None = None  # a step completes those it needs if they have this share; None: no order
-    wrong_above: float | None = None  # parts last read as wrong, more surely than this, are not installed; None: unread
     unexpected: Literal["drop", "report"] = "drop"  # steps that the variant does not expect
 
     def __post_init__(self) -> None:
@@ -78,10 +73,8 @@ class FusionSettings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
-        for name in ("implied_share", "wrong_above"):
-            share = getattr(self, name)
-            if share is not None and not 0 <= share <= 1:
-                raise InputError(f"{name} is {share}, but it must lie between 0 and 1, or be missing")
+        if self.implied_share is not None and not 0 <= self.implied_share <= 1:
+            raise InputError(f"implied_share is {self.implied_share}, but it must lie between 0 and 1, or be missing")
         if self.unexpected not in ("drop", "report"):
             raise InputError(f"unexpected is {self.unexpected!r}", cure="choose 'drop' or 'report'")
 
@@ -149,7 +142,6 @@ class EvidenceFusion:
         self._state_C = np.array(self._variant.initial, dtype=np.int64)
         self._evidence_S = np.zeros(len(self.procedure.steps))
         self._deaf_until_C = np.zeros(self.procedure.n_components, dtype=np.int64)
-        self._wrong_C = np.zeros(self.procedure.n_components, dtype=bool)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
 
@@ -195,7 +187,6 @@ class EvidenceFusion:
         heard = bool(detections) and detections[0].confidence >= self.settings.min_detection_confidence
         if heard and self._detection_weight:
             gain_S[self._implied_by_detection(detections[0])] += self._detection_weight * detections[0].confidence
-            self._read_parts(detections[0])
         if change_probabilities is not None:
             self._hold(change_probabilities)
         if self._temporal_weight and self._held_C is not None and frame < self._held_until:
@@ -221,10 +212,6 @@ class EvidenceFusion:
         bits = self.procedure.states[detection.state_class].bits
         return [] if bits is None else [step.id for step in self.procedure.steps_between(self.state, bits)]
 
-    def _read_parts(self, detection: StateDetection) -> None:
-        if self.settings.wrong_above is not None and detection.wrong is not None:
-            self._wrong_C = np.array(detection.wrong) > self.settings.wrong_above
-
     def _hold(self, change_probabilities: Sequence[float] | NDArray[np.floating]) -> None:
         held_C = np.asarray(change_probabilities, dtype=np.float64)
         if held_C.shape != (self.procedure.n_components,):
@@ -237,7 +224,6 @@ class EvidenceFusion:
 
     def _implied_by_change(self, probability_C: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
         heard_C = (probability_C > self.settings.min_change_probability) & (self._frame >= self._deaf_until_C)
-        heard_C &= (self._state_C == 1) | ~self._wrong_C
         components = np.flatnonzero(heard_C)
         kinds = [StepKind.REMOVE if self._state_C[k] == 1 else StepKind.INSTALL for k in components]
         step_ids = [self.procedure.step_id(int(k), kind) for k, kind in zip(components, kinds, strict=True)]

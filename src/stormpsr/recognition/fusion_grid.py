@@ -28,7 +28,6 @@ _TUNED = {
     "removal_factor",
     "min_detection_confidence",
     "implied_share",
-    "wrong_above",
 }
 
 
@@ -53,8 +52,6 @@ class FusionGrid:
         self._decay_K1 = np.array([[s.decay] for s in settings])
         self._min_change_K1 = np.array([[s.min_change_probability] for s in settings])
         self._min_confidence_K = np.array([s.min_detection_confidence for s in settings])
-        never = np.inf  # no part is as surely wrong as that
-        self._wrong_above_K1 = np.array([[never if s.wrong_above is None else s.wrong_above] for s in settings])
         self.reset()
 
     @staticmethod
@@ -75,7 +72,6 @@ class FusionGrid:
         self._state_KC = np.tile(np.array(self._variant.initial, dtype=np.int64), (shape[0], 1))
         self._evidence_2KC = np.zeros((2, *shape))
         self._deaf_until_KC = np.zeros(shape, dtype=np.int64)
-        self._wrong_KC = np.zeros(shape, dtype=bool)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
         self._is_empty = True  # no evidence anywhere
@@ -113,9 +109,6 @@ class FusionGrid:
         if detections and detection_weight:
             bits_C = self._bits[detections[0].state_class]
             heard_K = detections[0].confidence >= self._min_confidence_K
-            if detections[0].wrong is not None:
-                wrong_KC = np.array(detections[0].wrong) > self._wrong_above_K1
-                self._wrong_KC = np.where(heard_K[:, None], wrong_KC, self._wrong_KC)
             if bits_C is not None and heard_K.any():
                 implied_KC = (bits_C != self._state_KC) & heard_K[:, None]
                 gain_KC = implied_KC * (detection_weight * detections[0].confidence)
@@ -124,7 +117,6 @@ class FusionGrid:
             self._held_until = self._frame + self._shared.hold_frames
         if temporal_weight and self._held_C is not None and self._frame < self._held_until:
             heard_KC = (self._held_C > self._min_change_K1) & (self._frame >= self._deaf_until_KC)
-            heard_KC &= (self._state_KC == 1) | ~self._wrong_KC
             if heard_KC.any():
                 more_KC = heard_KC * (temporal_weight * self._held_C)
                 gain_KC = more_KC if gain_KC is None else gain_KC + more_KC

@@ -149,7 +149,6 @@ class PerceptTable:
     detection_class_M: NDArray[np.int64]
     detection_confidence_M: NDArray[np.float32]
     detection_box_M4: NDArray[np.float32]
-    detection_wrong_MC: NDArray[np.float32]  # per component, how likely it sits wrongly; NaN if the detector is silent
     change_row_E: NDArray[np.int64]  # which percept a prediction of the temporal model belongs to
     change_EC: NDArray[np.float32]
 
@@ -161,8 +160,7 @@ class PerceptTable:
         for m, row in enumerate(self.detection_row_M.tolist()):
             box = tuple(float(side) for side in self.detection_box_M4[m])
             sure = float(self.detection_confidence_M[m])
-            wrong = None if np.isnan(self.detection_wrong_MC[m]).any() else tuple(self.detection_wrong_MC[m].tolist())
-            found = StateDetection(int(self.tick_P[row]), int(self.detection_class_M[m]), sure, box, wrong)  # type: ignore[arg-type]
+            found = StateDetection(int(self.tick_P[row]), int(self.detection_class_M[m]), sure, box)  # type: ignore[arg-type]
             detections.setdefault(row, []).append(found)
         change = dict(zip(self.change_row_E.tolist(), self.change_EC, strict=True))
         for row in range(len(self)):
@@ -173,7 +171,6 @@ class PerceptTable:
     def of(cls, percepts: Iterable[Percept], n_components: int) -> PerceptTable:
         rows = list(percepts)
         found = [(row, d) for row, percept in enumerate(rows) for d in percept.detections or ()]
-        silent = (np.nan,) * n_components
         changes = [(row, percept.change_C) for row, percept in enumerate(rows) if percept.change_C is not None]
         return cls(
             tick_P=np.array([p.tick for p in rows], dtype=np.int64),
@@ -184,9 +181,6 @@ class PerceptTable:
             detection_class_M=np.array([d.state_class for _, d in found], dtype=np.int64),
             detection_confidence_M=np.array([d.confidence for _, d in found], dtype=np.float32),
             detection_box_M4=np.array([d.box or (0, 0, 0, 0) for _, d in found], dtype=np.float32).reshape(-1, 4),
-            detection_wrong_MC=np.array([d.wrong or silent for _, d in found], dtype=np.float32).reshape(
-                -1, n_components
-            ),
             change_row_E=np.array([row for row, _ in changes], dtype=np.int64),
             change_EC=np.array([c for _, c in changes], dtype=np.float32).reshape(-1, n_components),
         )

@@ -6,7 +6,6 @@ Shape legend: B pictures or windows, S pixels of a side, 3 colours, D dimensions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,7 +69,15 @@ class Networks:
         assert self.detector is not None
         found = self.detector.detect(images, min_confidence=self.settings.detector_min_confidence)
         return [
-            tuple(_as_kept(detection.in_frame(tick)) for detection in row)
+            tuple(
+                StateDetection(
+                    tick,
+                    detection.state_class,
+                    float(np.float32(detection.confidence)),
+                    tuple(float(np.float32(side)) for side in detection.box),  # type: ignore[arg-type]  # four stay four
+                )
+                for detection in row
+            )
             for row, tick in zip(found, ticks, strict=True)
         ]
 
@@ -88,15 +95,6 @@ class Networks:
         with torch.inference_mode():
             logits_BC = self.stream.temporal(torch.from_numpy(embedding_BND), torch.from_numpy(mask_BN))
             return np.asarray(torch.sigmoid(logits_BC).numpy(), dtype=np.float32)
-
-
-def _as_kept(detection: StateDetection) -> StateDetection:
-    return replace(
-        detection,
-        confidence=float(np.float32(detection.confidence)),
-        box=None if detection.box is None else tuple(float(np.float32(side)) for side in detection.box),  # type: ignore[arg-type]  # four stay four
-        wrong=None if detection.wrong is None else tuple(float(np.float32(chance)) for chance in detection.wrong),
-    )
 
 
 class Perception:

@@ -31,12 +31,11 @@ class MethodSettings:
     removal_factor: float = 1.0  # removals need this many times the threshold
     min_detection_confidence: float = 0.0  # less sure detections are not heard
     implied_share: float | None = None  # a step completes those it needs if they have this share; null: no order
-    wrong_above: float | None = None  # parts last read as wrong, more surely than this, are not installed; null: unread
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if value is None and name in ("implied_share", "wrong_above"):
+            if value is None and name == "implied_share":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"{name} is {value!r}, not a number")
