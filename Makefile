@@ -48,7 +48,7 @@ format: setup ## Mend what can be mended by itself
 RENDERS = $(foreach k,1 2 3,--renders $(DATA)-renders-$k)
 PICTURES = --pictures $(DATA)-states $(foreach k,1 2,--pictures $(DATA)-renders-$k)
 reproduce: setup ## Make the shipped model from nothing: draw the data, train both streams, tune, score (SEED=0)
-	$(BIN)/stormpsr synth generate $(DATA) --profile quick --product vehicle --train 90 --val 40 --test 64 --size 160 \
+	$(BIN)/stormpsr synth generate $(DATA) --profile quick --product vehicle --train 90 --val 40 --test 100 --size 160 \
 	  --train-error-rate 0.2 --train-removal-rate 0.15
 	for k in 1 2; do test -d $(DATA)-renders-$$k || \
 	  $(BIN)/stormpsr synth states $(DATA)-renders-$$k --per-state 0 --walks 6000 --size 160 --hands 0.6 --seed 1$$k & \
@@ -66,7 +66,7 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 	  $(BIN)/stormpsr model pack --stream $(RUN)/temporal/best --detector $(RUN)/detector --out $(RUN)/model --half \
 	  --detector-stride 4
 	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --objective f1+pos --among 60
-	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test
+	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test --store
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html
 
 bench: setup ## Compare the scoring protocols on the golden cases

@@ -1,6 +1,6 @@
 """The main table over several training seeds: means, spread, and what both streams together change against one alone.
 
-    python benchmarks/seeds.py runs/vehicle-0/test runs/vehicle-1/test runs/vehicle-2/test [--first 20] [--json FILE]
+    python benchmarks/seeds.py runs/vehicle-0/test runs/vehicle-1/test runs/vehicle-2/test [--first 40] [--json FILE]
 
 RUN folders are what `stormpsr evaluate --out` writes, of models that were trained with different seeds, on the same
 recordings. Differences have 95 % intervals: recordings are drawn again and again with replacement, the same for all
@@ -77,7 +77,7 @@ def table(title: str, all_scores: dict[str, NDArray[np.float64]], rows: NDArray[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--first", type=int, help="also a table of the first so many recordings")
+    parser.add_argument("--first", type=int, help="also a table of the first so many recordings, and one of the others")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs = [read_run(folder) for folder in options.runs]
@@ -93,7 +93,8 @@ def main() -> None:
         f"with errors ({errors_R.sum()})": np.flatnonzero(errors_R),
     }
     if options.first:
-        parts[f"the first {options.first}"] = np.arange(options.first)
+        parts[f"the first {options.first}"] = np.arange(len(names))[: options.first]
+        parts[f"the other {len(names) - options.first}"] = np.arange(len(names))[options.first :]
     print(f"Protocol paper, {len(runs)} seeds: mean and standard deviation over seeds")
     found = {title: table(title, all_scores, rows) for title, rows in parts.items() if len(rows)}
     if options.json:

@@ -236,6 +236,18 @@ def small_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "GRIDS", dict.fromkeys(("detection", "temporal", "average"), one))
 
 
+def test_scores_can_be_kept_with_the_model(run: Run, model_folder: Path, world: Path) -> None:
+    shutil.copytree(model_folder, "m")
+    before = json.loads(Path("m/metrics.json").read_text())
+    code, out, err = run("evaluate", "m", "--data", world, "--split", "val", "--json", "--store")
+    assert code == 0, err
+    after = json.loads(Path("m/metrics.json").read_text())
+    kept = after.pop("evaluation")["val"]
+    assert after == before
+    assert (kept["data"], kept["protocol"], kept["n_recordings"]) == (world.name, "paper", 2)
+    assert kept["average"]["f1"] == json.loads(out)["summary"]["average"]["all"]["f1"]
+
+
 @pytest.mark.usefixtures("small_grids")
 def test_tuning_stores_the_best_and_draws_the_front(run: Run, model_folder: Path, world: Path) -> None:
     pytest.importorskip("matplotlib")

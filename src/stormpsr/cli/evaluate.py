@@ -25,6 +25,7 @@ from stormpsr.cli.recognizer_options import (
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
+    from stormpsr.recognizer.folder import RecognizerModel
 
 __all__ = ["evaluate_command", "print_main_table"]
 
@@ -48,6 +49,10 @@ def evaluate_command(
     ] = None,
     unexpected: UnexpectedOption = "drop",
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
+    store: Annotated[
+        bool,
+        typer.Option("--store", help="Write the scores into the model's metrics.json, for whoever gets the model."),
+    ] = False,
     temporal_stride: TemporalStride = None,
     detector_stride: DetectorStride = None,
     cache: CacheOption = None,
@@ -83,6 +88,8 @@ def evaluate_command(
             title=title,
             on_progress=bar.recording,
         )
+    if store:
+        _store(loaded, summaries, data=data.name, split=split)
     if as_json:
         print_json(
             {
@@ -98,6 +105,20 @@ def evaluate_command(
     print_main_table(summaries, split)
     if out is not None:
         typer.echo(f"written: {out} ('stormpsr report {out}' makes a page of it)")
+
+
+def _store(model: RecognizerModel, summaries: dict[str, Summary], *, data: str, split: str) -> None:
+    from stormpsr.recognizer.folder import read_metrics, write_metrics
+
+    reached = {
+        name: {"pos": summary.all.pos, "f1": summary.all.f1, "delay_seconds": summary.all.delay_seconds}
+        for name, summary in summaries.items()
+    }
+    any_summary = next(iter(summaries.values()))
+    about = {"data": data, "protocol": any_summary.protocol, "n_recordings": any_summary.all.n_recordings}
+    metrics = read_metrics(model.path)
+    scored = {**metrics.get("evaluation", {}), split: {**about, **reached}}
+    write_metrics(model.path, {**metrics, "evaluation": scored})
 
 
 def print_main_table(summaries: dict[str, Summary], split: str) -> None:
