@@ -81,8 +81,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs = [read_run(folder) for folder in options.runs]
-    names = list(runs[0].names)
-    if any(list(run.names) != names for run in runs):
+    names = sorted(runs[0].names, key=lambda name: [int(part) if part.isdigit() else 0 for part in name.split("_")])
+    if any(set(run.names) != set(names) for run in runs):
         parser.error("the runs are of different recordings")
     methods = [method.name for method in runs[0].info.methods]
     all_scores = {method: np.stack([scores_of(run, method, names) for run in runs]) for method in methods}
