@@ -95,7 +95,7 @@ def test_the_demo_draws_recognises_and_writes_everything(
         Path("d/report.html"),
         Path("d/annotated.mp4"),
         Path("d/run"),
-        Path("d/world-2026-3s/recordings/test/01_assy_2_1"),
+        Path("d/world-2029-3s/recordings/test/01_assy_2_1"),
     ]
     assert all(Path(path).exists() for path in told["written"])
     assert "<title>Construction-set vehicle: the recording of the demo</title>" in Path("d/report.html").read_text()
@@ -106,7 +106,7 @@ def test_the_demo_draws_recognises_and_writes_everything(
 
     # the same events as by the batched path: there is no second way to recognise
     ours = read_run("d/run").recording("01_assy_2_1").events
-    assert cli("evaluate", model, "--data", "d/world-2026-3s", "--out", "other", "--json").code == 0
+    assert cli("evaluate", model, "--data", "d/world-2029-3s", "--out", "other", "--json").code == 0
     theirs = read_run("other").recording("01_assy_2_1").events
     assert list(ours) == METHODS
     assert {m: [(e.frame, e.step_id) for e in events] for m, events in ours.items()} == {
@@ -129,7 +129,7 @@ def test_the_demo_draws_recognises_and_writes_everything(
         "written: d/report.html (open it in a browser)",
         "written: d/annotated.mp4 (4 times as fast)",
         "written: d/run (events and evidence; 'stormpsr report' reads it)",
-        "written: d/world-2026-3s/recordings/test/01_assy_2_1 (the recording)",
+        "written: d/world-2029-3s/recordings/test/01_assy_2_1 (the recording)",
     ]
 
 

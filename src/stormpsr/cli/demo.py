@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["demo_command"]
 
-_SEED = 2026
+_SEED = 2029  # of nine, the recording whose scores lie closest to the means of the test recordings
 
 
 def demo_command(
