@@ -25,7 +25,6 @@ from stormpsr.cli.recognizer_options import (
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
-    from stormpsr.recognizer.folder import RecognizerModel
 
 __all__ = ["evaluate_command", "print_main_table"]
 
@@ -68,7 +67,7 @@ def evaluate_command(
     need_recognizer_packages("judging a model")
     from stormpsr.datasets import find_recordings
     from stormpsr.evaluation.runner import summary_json
-    from stormpsr.recognizer.evaluating import evaluate_model
+    from stormpsr.recognizer.evaluating import evaluate_model, store_scores
 
     chosen = None if split == "all" else split
     recordings = find_recordings(data, chosen)
@@ -89,7 +88,7 @@ def evaluate_command(
             on_progress=bar.recording,
         )
     if store:
-        _store(loaded, summaries, data=data.name, split=split)
+        store_scores(loaded, summaries, data=data.name, split=split)
     if as_json:
         print_json(
             {
@@ -105,20 +104,6 @@ def evaluate_command(
     print_main_table(summaries, split)
     if out is not None:
         typer.echo(f"written: {out} ('stormpsr report {out}' makes a page of it)")
-
-
-def _store(model: RecognizerModel, summaries: dict[str, Summary], *, data: str, split: str) -> None:
-    from stormpsr.recognizer.folder import read_metrics, write_metrics
-
-    reached = {
-        name: {"pos": summary.all.pos, "f1": summary.all.f1, "delay_seconds": summary.all.delay_seconds}
-        for name, summary in summaries.items()
-    }
-    any_summary = next(iter(summaries.values()))
-    about = {"data": data, "protocol": any_summary.protocol, "n_recordings": any_summary.all.n_recordings}
-    metrics = read_metrics(model.path)
-    scored = {**metrics.get("evaluation", {}), split: {**about, **reached}}
-    write_metrics(model.path, {**metrics, "evaluation": scored})
 
 
 def print_main_table(summaries: dict[str, Summary], split: str) -> None:

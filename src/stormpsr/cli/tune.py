@@ -77,15 +77,11 @@ def tune_command(
     from dataclasses import asdict
 
     from stormpsr.datasets import find_recordings
-    from stormpsr.errors import InputError
     from stormpsr.recognizer.batched import perceive_recordings
     from stormpsr.recognizer.labelled import LabelledPercepts
-    from stormpsr.recognizer.tuning import choose, front, grid_of, score_settings, store_tuned
+    from stormpsr.recognizer.tuning import check_objective, choose, front, grid_of, score_settings, store_tuned
 
-    if (objective == "f1-within-delay") != (max_delay is not None):  # before any work is done
-        raise InputError("--max-delay belongs to --objective f1-within-delay", cure="give both or neither")
-    if objective == "tau" and among > 1:
-        raise InputError("--objective tau is about delay, --among is not", cure="leave one of them out")
+    check_objective(objective, max_delay, among)
     chosen_split = None if split == "all" else split
     recordings = find_recordings(data, chosen_split)
     loaded = load(model, None, None, threads)

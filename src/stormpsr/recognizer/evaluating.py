@@ -30,10 +30,10 @@ from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
 from stormpsr.events import StepEvent
 from stormpsr.recognition.percepts import PerceptDecoder, PerceptTable
 from stormpsr.recognizer.batched import OnProgress, perceive_recordings
-from stormpsr.recognizer.folder import RecognizerModel
+from stormpsr.recognizer.folder import RecognizerModel, read_metrics, write_metrics
 from stormpsr.recognizer.labelled import LabelledPercepts, what_could_be_seen
 
-__all__ = ["EVIDENCE_EVERY", "evaluate_model", "judge"]
+__all__ = ["EVIDENCE_EVERY", "evaluate_model", "judge", "store_scores"]
 
 EVIDENCE_EVERY = 5  # frames
 
@@ -157,6 +157,17 @@ def decode_with_evidence(
         row_S[[event.step_id for event in new]] = 1.0
         events += new
     return events, share_GS.astype(np.float16)
+
+
+def store_scores(model: RecognizerModel, summaries: Mapping[str, Summary], *, data: str, split: str) -> None:
+    """Write what the methods reached on a split into the model's folder."""
+    groups = {method: summary.all for method, summary in summaries.items()}
+    reached = {m: {"pos": g.pos, "f1": g.f1, "delay_seconds": g.delay_seconds} for m, g in groups.items()}
+    some = next(iter(summaries.values()))
+    about = {"data": data, "protocol": some.protocol, "n_recordings": some.all.n_recordings}
+    metrics = read_metrics(model.path)
+    scored = {**metrics.get("evaluation", {}), split: {**about, **reached}}
+    write_metrics(model.path, {**metrics, "evaluation": scored})
 
 
 def _below(path: Path, data: Path | None) -> str:

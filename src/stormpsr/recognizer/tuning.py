@@ -18,7 +18,17 @@ from stormpsr.recognizer.folder import SETTINGS_FILE, RecognizerModel, read_metr
 from stormpsr.recognizer.labelled import LabelledPercepts
 from stormpsr.recognizer.settings import MethodSettings, load_settings, save_settings
 
-__all__ = ["GRIDS", "Objective", "Scored", "choose", "front", "grid_of", "score_settings", "store_tuned"]
+__all__ = [
+    "GRIDS",
+    "Objective",
+    "Scored",
+    "check_objective",
+    "choose",
+    "front",
+    "grid_of",
+    "score_settings",
+    "store_tuned",
+]
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
@@ -128,6 +138,16 @@ def _mean(own: MethodSettings, scores: Sequence[Scores]) -> Scored:
 
 
 # ---------------------------------------------------------------------- choosing
+def check_objective(objective: str, max_delay: float | None, among: int) -> None:
+    """Refuse what does not go together; a command asks before any work is done."""
+    if objective not in get_args(Objective):
+        raise InputError(f"unknown objective {objective!r}", cure=f"choose one of: {', '.join(get_args(Objective))}")
+    if (objective == "f1-within-delay") != (max_delay is not None):
+        raise InputError("--max-delay belongs to --objective f1-within-delay", cure="give both or neither")
+    if objective == "tau" and among > 1:
+        raise InputError("--objective tau is about delay, --among is not", cure="leave one of them out")
+
+
 def choose(
     scored: Sequence[Scored],
     objective: Objective = "f1",
@@ -146,12 +166,7 @@ def choose(
     With few recordings the very best settings are best by chance. `among` other than 1: of so many best settings, that
     which has most in common with the others, whatever their delay.
     """
-    if objective not in get_args(Objective):
-        raise InputError(f"unknown objective {objective!r}", cure=f"choose one of: {', '.join(get_args(Objective))}")
-    if (objective == "f1-within-delay") != (max_delay is not None):
-        raise InputError("--max-delay belongs to the objective f1-within-delay", cure="give both or neither")
-    if objective == "tau" and among > 1:
-        raise InputError("the objective tau is about delay, the most typical settings are not", cure="choose one")
+    check_objective(objective, max_delay, among)
     pool = [one for one in scored if one.delay_seconds is not None]
     if max_delay is not None:
         pool = [one for one in pool if _delay(one) <= max_delay]
