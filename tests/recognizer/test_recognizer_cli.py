@@ -246,6 +246,9 @@ def test_scores_can_be_kept_with_the_model(run: Run, model_folder: Path, world: 
     assert after == before
     assert (kept["data"], kept["protocol"], kept["n_recordings"]) == (world.name, "paper", 2)
     assert kept["average"]["f1"] == json.loads(out)["summary"]["average"]["all"]["f1"]
+    refused = run("evaluate", "m", "--data", world, "--split", "val", "--store", "--temporal-stride", 8)
+    assert "own strides" in refused[2]
+    assert json.loads(Path("m/metrics.json").read_text())["evaluation"]["val"] == kept
 
 
 @pytest.mark.usefixtures("small_grids")

@@ -66,9 +66,12 @@ def evaluate_command(
     """
     need_recognizer_packages("judging a model")
     from stormpsr.datasets import find_recordings
+    from stormpsr.errors import InputError
     from stormpsr.evaluation.runner import summary_json
     from stormpsr.recognizer.evaluating import evaluate_model, store_scores
 
+    if store and (temporal_stride is not None or detector_stride is not None):
+        raise InputError("--store keeps the scores of the model's own strides", cure="leave the strides out")
     chosen = None if split == "all" else split
     recordings = find_recordings(data, chosen)
     loaded = load(model, temporal_stride, detector_stride, threads)
