@@ -32,22 +32,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stormpsr.checkpoint import load_checkpoint
 from stormpsr.config import Config, dump_config, parse_config
-from stormpsr.datasets import find_recordings
-from stormpsr.embeddings import read_clips
+from stormpsr.data.embedding_store import read_clips
+from stormpsr.data.layouts import find_recordings
+from stormpsr.data.recording import Recording, open_recording
+from stormpsr.decoding.fusion import FusionSettings
+from stormpsr.decoding.fusion_batch import FusionGrid
 from stormpsr.errors import StormPSRError
 from stormpsr.evaluation.clip_metrics import score_clips
 from stormpsr.evaluation.metrics import f1_score, score
+from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.temporal import TemporalModel
-from stormpsr.recognition.fusion import FusionSettings
-from stormpsr.recognition.fusion_grid import FusionGrid
-from stormpsr.recording import Recording, open_recording
-from stormpsr.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
-from stormpsr.training.change_tasks import ValidationClips
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
+from stormpsr.training.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
+from stormpsr.training.tasks.temporal import ValidationClips
 from stormpsr.training.validation import THRESHOLDS, variant_name_of
 
 DISTRIBUTIONS = ("uniform", "gaussian", "kcas")
@@ -89,7 +89,7 @@ def candidates(options: argparse.Namespace) -> Iterator[Candidate]:
 
 def train(run: Candidate, encoder_folder: Path) -> Path:
     """The folder of the best checkpoint, trained first if it is not there."""
-    from stormpsr.cli.train_progress import TrainingBars  # after stormpsr.training, which prepares what it imports
+    from stormpsr.cli.progress import TrainingBars  # after stormpsr.training, which prepares what it imports
 
     folder = run.stage("temporal")
     with TrainingBars() as bars:

@@ -27,19 +27,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stormpsr.checkpoint import load_checkpoint
 from stormpsr.config import Config, EncoderConfig, load_config
-from stormpsr.datasets import find_recordings
+from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.layouts import find_recordings
+from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.evaluation.neighbours import NeighbourScores, nearest_states, score_neighbours
-from stormpsr.frame_cache import FrameCache
+from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import build_encoder
-from stormpsr.procedure import Procedure
-from stormpsr.recording import Recording, open_recording
-from stormpsr.sampling import KeyFrames
-from stormpsr.synthetic.visibility import VISIBILITY_FILE, read_visibility
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.data import TrainingData, key_frames_of, load_training_data
+from stormpsr.training.sampling import KeyFrames
 
 EDGES = (0.0, 0.5, 0.9)
 _PICTURES_AT_ONCE = 64

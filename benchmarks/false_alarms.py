@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import METHOD_TITLES, RecordingRun, Run, read_run
-from stormpsr.events import StepEvent
-from stormpsr.procedure import StepKind
+from stormpsr.procedure.model import StepKind
 
 AFTER = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}
 EVENTS = ("right", "not yet there", "there but wrong", "still in place")

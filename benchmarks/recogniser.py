@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from stormpsr.datasets import RecordingFolder
-from stormpsr.recognition.percepts import PerceptTable
-from stormpsr.recognizer.batched import decode_table, perceive
-from stormpsr.recognizer.folder import RecognizerModel, load_model
-from stormpsr.recognizer.perception import Networks
-from stormpsr.recognizer.streaming import Recognizer, SeveralMethods
-from stormpsr.recording import Frame, open_recording
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.recording import Frame, open_recording
+from stormpsr.decoding.predictions import PerceptTable
+from stormpsr.recognizer.model_folder import RecognizerModel, load_model
+from stormpsr.recognizer.networks import Networks
+from stormpsr.recognizer.offline import decode_table, perceive
+from stormpsr.recognizer.recognizer import Recognizer, SeveralMethods
 
 STRIDES = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (4, 4), (8, 4))  # temporal, detector
 HELD = 400  # frames in memory

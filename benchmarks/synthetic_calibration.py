@@ -19,7 +19,7 @@ from multiprocessing import get_context
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from stormpsr.labels import StateTimeline
+from stormpsr.data.labels import StateTimeline
 from stormpsr.synthetic.operator import default_rates, simulate
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import PROFILES, profile_named

@@ -30,7 +30,6 @@ from stormpsr.errors import StormPSRError
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
 from stormpsr.training.data import load_renders, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
-from stormpsr.training.locating import BoxedPictures
 from stormpsr.training.stages import (
     Run,
     StageName,
@@ -40,6 +39,7 @@ from stormpsr.training.stages import (
     train_locator,
     train_temporal,
 )
+from stormpsr.training.tasks.locator import BoxedPictures
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # isort: skip  # after stormpsr.training
 

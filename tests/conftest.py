@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from stormpsr.procedure import AssemblyState, Component, Procedure, StateKind, Variant
+from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
 
 # Examples are not timed: the machine may be busy. In automatic checks they are always the same.
 settings.register_profile("stormpsr", deadline=None, derandomize="CI" in os.environ)

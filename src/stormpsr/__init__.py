@@ -8,42 +8,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stormpsr.data.events import StateDetection, StepEvent
+    from stormpsr.data.labels import (
+        StateTimeline,
+        read_states,
+        read_steps,
+        steps_from_states,
+        write_states,
+        write_steps,
+    )
+    from stormpsr.decoding.baselines import decode, make_decoder
     from stormpsr.errors import InputError, StormPSRError
     from stormpsr.evaluation.metrics import Match, Scores, score
     from stormpsr.evaluation.summary import Summary, summarise
-    from stormpsr.events import StateDetection, StepEvent
-    from stormpsr.labels import StateTimeline, read_states, read_steps, steps_from_states, write_states, write_steps
-    from stormpsr.procedure import AssemblyState, Component, Procedure, Step, StepKind, Variant
-    from stormpsr.recognition.decoders import decode, make_decoder
-    from stormpsr.recognizer.streaming import Recognizer as Recognizer
+    from stormpsr.procedure.model import AssemblyState, Component, Procedure, Step, StepKind, Variant
+    from stormpsr.recognizer.recognizer import Recognizer as Recognizer
 
 __version__ = "0.1.0"
 
 _MODULE_OF = {
-    "AssemblyState": "procedure",
-    "Component": "procedure",
+    "AssemblyState": "procedure.model",
+    "Component": "procedure.model",
     "InputError": "errors",
     "Match": "evaluation.metrics",
-    "Procedure": "procedure",
-    "Recognizer": "recognizer.streaming",  # needs torch, and is therefore left out of __all__
+    "Procedure": "procedure.model",
+    "Recognizer": "recognizer.recognizer",  # needs torch, and is therefore left out of __all__
     "Scores": "evaluation.metrics",
-    "StateDetection": "events",
-    "StateTimeline": "labels",
-    "Step": "procedure",
-    "StepEvent": "events",
-    "StepKind": "procedure",
+    "StateDetection": "data.events",
+    "StateTimeline": "data.labels",
+    "Step": "procedure.model",
+    "StepEvent": "data.events",
+    "StepKind": "procedure.model",
     "StormPSRError": "errors",
     "Summary": "evaluation.summary",
-    "Variant": "procedure",
-    "decode": "recognition.decoders",
-    "make_decoder": "recognition.decoders",
-    "read_states": "labels",
-    "read_steps": "labels",
+    "Variant": "procedure.model",
+    "decode": "decoding.baselines",
+    "make_decoder": "decoding.baselines",
+    "read_states": "data.labels",
+    "read_steps": "data.labels",
     "score": "evaluation.metrics",
-    "steps_from_states": "labels",
+    "steps_from_states": "data.labels",
     "summarise": "evaluation.summary",
-    "write_states": "labels",
-    "write_steps": "labels",
+    "write_states": "data.labels",
+    "write_steps": "data.labels",
 }
 
 __all__ = [

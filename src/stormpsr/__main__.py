@@ -2,7 +2,7 @@
 
 import sys
 
-from stormpsr.cli import main
+from stormpsr.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

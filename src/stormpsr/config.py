@@ -18,29 +18,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from stormpsr.errors import InputError
-from stormpsr.sampling import ClipDistribution, WrongStates
-from stormpsr.yaml_nodes import Problem, compose, guess
-
-__all__ = [
-    "ClipConfig",
-    "Config",
-    "EncoderConfig",
-    "EncoderTrainingConfig",
-    "JointTrainingConfig",
-    "KeyFrameConfig",
-    "LSTMConfig",
-    "LocatorTrainingConfig",
-    "MLPConfig",
-    "StatesConfig",
-    "TCNConfig",
-    "TemporalConfig",
-    "TemporalTrainingConfig",
-    "TransformerConfig",
-    "dump_config",
-    "load_config",
-    "parse_config",
-    "shipped_presets",
-]
+from stormpsr.training.sampling import ClipDistribution, WrongStates
+from stormpsr.yaml_loader import Problem, compose, guess
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 NotNegative = Annotated[float, Field(ge=0)]

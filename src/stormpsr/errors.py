@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["InputError", "MissingExtraError", "StormPSRError"]
-
 
 class StormPSRError(Exception):
     """Something the user can cure; the text says how."""

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Box", "Line", "Placement", "layered_layout"]
-
 _SWEEPS = 24
 
 

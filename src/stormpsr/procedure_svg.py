@@ -11,10 +11,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from stormpsr.layered_layout import Box, Line, Placement, layered_layout
-from stormpsr.procedure import Procedure, bit_string
-from stormpsr.procedure_drawing import Change, StateGraph, StateNode
-
-__all__ = ["component_colours", "svg_drawing"]
+from stormpsr.procedure.graph import Change, StateGraph, StateNode
+from stormpsr.procedure.model import Procedure, bit_string
 
 _MARGIN = 24.0
 _CELL, _CELL_HEIGHT = 12.0, 18.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stormpsr.cli import main
-from stormpsr.procedure import Procedure
+from stormpsr.cli.main import main
+from stormpsr.procedure.model import Procedure
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import stormpsr
-from stormpsr.cli.run import app
+from stormpsr.cli.main import app
 
 Call = Callable[..., Any]  # the fixtures `cli` and `write`
 
@@ -209,7 +209,7 @@ def test_help_answers_in_less_than_half_a_second_of_work() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from stormpsr.cli import main; main(['--help']); "
+        "import sys; from stormpsr.cli.main import main; main(['--help']); "
         "heavy = {'numpy', 'yaml', 'matplotlib', 'PIL', 'vtk', 'torch', 'av', 'cv2', 'pyvista'} & set(sys.modules); "
         "print(sorted(heavy), file=sys.stderr)"
     )

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stormpsr.detections import read_detection_table
+from stormpsr.data.detection_csv import read_detection_table
+from stormpsr.data.labels import read_steps
+from stormpsr.decoding.baselines import decode
 from stormpsr.evaluation.metrics import score
-from stormpsr.labels import read_steps
-from stormpsr.procedure import Procedure
-from stormpsr.recognition.decoders import decode
+from stormpsr.procedure.model import Procedure
 
 Call = Callable[..., Any]  # the fixtures `cli` and `write`
 Arguments = tuple[str, ...]

@@ -82,7 +82,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(cli: Call, write: Call) ->
 
 
 def test_a_missing_package_is_named_before_anything_is_drawn(cli: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stormpsr.cli.recognizer_options.find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr("stormpsr.cli.options.find_spec", lambda name: None if name == "torch" else name)
     assert cli("demo").is_refusal("recognising steps needs torch, which is not installed; run: pip install 'stormpsr[")
     assert not Path("demo").exists()
 

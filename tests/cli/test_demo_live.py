@@ -14,11 +14,11 @@ from rich.console import Console
 from stormpsr.cli import output
 from stormpsr.cli.demo import in_words
 from stormpsr.cli.demo_live import StepBoard, heading, make_display
+from stormpsr.data.events import StepEvent
+from stormpsr.data.recording import Frame
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.summary import RecordingResult
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
-from stormpsr.recording import Frame
+from stormpsr.procedure.model import Procedure
 
 METHODS = ("detection", "temporal", "average")
 INSTALL_FOOT, WRONG_FOOT, INSTALL_POLE, INSTALL_SHADE = 0, 1, 3, 6
@@ -156,7 +156,7 @@ def test_the_table_fits_a_terminal_of_80_columns(
 ) -> None:
     from dataclasses import replace
 
-    from stormpsr.procedure import Component
+    from stormpsr.procedure.model import Component
 
     parts = (Component("a foot with a very long name indeed"), *lamp.components[1:])
     recording.procedure = replace(lamp, components=parts)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stormpsr.evaluation.run_folder import read_run
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 from stormpsr.synthetic.product import Product
 
 for package in ("torch", "timm", "safetensors", "cv2", "pydantic", "av", "PIL", "trimesh"):
@@ -40,14 +40,13 @@ def pack(folder: Path, procedure: Procedure) -> Path:
     """A model whose outputs vary, with thresholds low enough for some events."""
     import torch
 
-    from stormpsr.checkpoint import save_checkpoint
     from stormpsr.config import parse_config
-    from stormpsr.detection.registry import make_detector
+    from stormpsr.detectors.registry import make_detector
+    from stormpsr.models.checkpoint import save_checkpoint
     from stormpsr.models.stream import build_stream
     from stormpsr.models.torchvision_ops import make_torchvision_importable
-    from stormpsr.recognizer.folder import pack_model
-    from stormpsr.recognizer.settings import METHODS as KNOWN
-    from stormpsr.recognizer.settings import MethodSettings, RecognizerSettings
+    from stormpsr.recognizer.model_folder import METHODS as KNOWN
+    from stormpsr.recognizer.model_folder import MethodSettings, RecognizerSettings, pack_model
 
     make_torchvision_importable()
     torch.manual_seed(0)

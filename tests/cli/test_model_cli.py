@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pydantic", reason="needs the train extra")
 
-from stormpsr.cli import extras, main
+from stormpsr.cli import options as extras
+from stormpsr.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 

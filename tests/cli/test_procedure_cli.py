@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stormpsr.cli import main
-from stormpsr.procedure import Procedure
+from stormpsr.cli.main import main
+from stormpsr.procedure.model import Procedure
 
 
 class Outcome(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stormpsr.evaluation.runner import score_files, summary_json
-from stormpsr.procedure import Procedure
+from stormpsr.evaluation.score_files import score_files, summary_json
+from stormpsr.procedure.model import Procedure
 
 Call = Callable[..., Any]  # the fixtures `cli` and `write`
 Arguments = tuple[str, ...]

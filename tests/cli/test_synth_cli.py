@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.cli import main
+from stormpsr.cli.main import main
 
 pytest.importorskip("vtk")
 TINY = ["--profile", "quick", "--train", "1", "--val", "0", "--test", "0", "--size", "48", "--max-seconds", "3"]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.metrics import Scores, score
-from stormpsr.events import StepEvent
 
 step_ids = st.integers(0, 7)
 # few steps and few frames, so that steps repeat and share frames all the time

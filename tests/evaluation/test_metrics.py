@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from stormpsr.data.events import StepEvent
+from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Match, Scores, score
-from stormpsr.events import StepEvent
-from stormpsr.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 A, B, C, D = 0, 3, 6, 9  # step ids
 

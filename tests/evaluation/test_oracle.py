@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.datasets import RecordingFolder, find_recordings
+from stormpsr.data.events import StateDetection, StepEvent
+from stormpsr.data.labels import Note
+from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.errors import InputError
 from stormpsr.evaluation import baselines
-from stormpsr.evaluation.baselines import decode_recordings, score_baseline, score_decoded
-from stormpsr.evaluation.oracle import OracleRecording, read_oracle_recording, wait_for_clear_view
-from stormpsr.events import StateDetection, StepEvent
-from stormpsr.labels import Note
-from stormpsr.procedure import Procedure
+from stormpsr.evaluation.baselines import (
+    OracleRecording,
+    decode_recordings,
+    read_oracle_recording,
+    score_baseline,
+    score_decoded,
+    wait_for_clear_view,
+)
+from stormpsr.procedure.model import Procedure
 
 
 def write(path: Path, text: str) -> Path:

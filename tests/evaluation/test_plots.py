@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import MissingExtraError
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.plots import plot_summary
 from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 RECOGNISED, FALSE_ALARM, MISSED = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xCC, 0x79, 0xA7)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, Scores, score
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 A, B, C = 0, 3, 6  # step ids
 RELEASED: tuple[Protocol, ...] = ("industreal", "storm")

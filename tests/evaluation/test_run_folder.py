@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.run_folder import (
     METHOD_TITLES,
@@ -18,8 +19,7 @@ from stormpsr.evaluation.run_folder import (
     write_recording,
     write_run,
 )
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 INFO = RunInfo(
     title="a test",

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stormpsr.data.events import StepEvent
+from stormpsr.data.labels import StateTimeline
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors, recognised_within, summarise
-from stormpsr.events import StepEvent
-from stormpsr.labels import StateTimeline
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 FPS = 10.0
 

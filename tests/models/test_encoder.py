@@ -15,8 +15,8 @@ pytest.importorskip("timm", reason="needs the train extra")
 
 from stormpsr.errors import InputError  # noqa: E402
 from stormpsr.models.backbones import create_backbone  # noqa: E402
-from stormpsr.models.counting import count_multiply_adds, count_parameters  # noqa: E402
 from stormpsr.models.encoder import SpatialEncoder  # noqa: E402
+from stormpsr.models.summary import count_multiply_adds, count_parameters  # noqa: E402
 
 SMALL = "test_vit"  # timm's own miniature for tests
 

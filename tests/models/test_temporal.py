@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from stormpsr.models.counting import count_multiply_adds, count_parameters  # noqa: E402
+from stormpsr.models.summary import count_multiply_adds, count_parameters  # noqa: E402
 from stormpsr.models.temporal import (  # noqa: E402
     AveragedModel,
     LSTMModel,

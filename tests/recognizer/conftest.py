@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stormpsr.labels import StateTimeline, steps_from_states, write_states, write_steps
-from stormpsr.procedure import Procedure
-from stormpsr.recording import Frame
+from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
+from stormpsr.data.recording import Frame
+from stormpsr.procedure.model import Procedure
 
 if find_spec("torch"):  # so that test files may ask for timm, which imports torchvision
     from stormpsr.models.torchvision_ops import make_torchvision_importable
@@ -98,8 +98,8 @@ def stream_folder(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> 
     """A checkpoint whose temporal model is never quite sure of the same thing."""
     import torch
 
-    from stormpsr.checkpoint import save_checkpoint
     from stormpsr.config import parse_config
+    from stormpsr.models.checkpoint import save_checkpoint
     from stormpsr.models.stream import build_stream
 
     torch.manual_seed(0)
@@ -117,7 +117,7 @@ def stream_folder(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> 
 def detector_folder(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> Path:
     import torch
 
-    from stormpsr.detection.registry import make_detector
+    from stormpsr.detectors.registry import make_detector
 
     torch.manual_seed(1)
     # with the other ways to tell wrong parts, an untrained network calls everything wrong
@@ -138,8 +138,7 @@ def detector_folder(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory, stream_folder: Path, detector_folder: Path) -> Path:
     """Both networks, with thresholds low enough for some events."""
-    from stormpsr.recognizer.folder import pack_model
-    from stormpsr.recognizer.settings import METHODS, MethodSettings, RecognizerSettings
+    from stormpsr.recognizer.model_folder import METHODS, MethodSettings, RecognizerSettings, pack_model
 
     settings = RecognizerSettings(
         detector_min_confidence=0.0,
@@ -158,7 +157,7 @@ class ColourDetector:
         self.n_images = 0
 
     def detect(self, images: Sequence[NDArray[np.uint8]], *, min_confidence: float = 0.1) -> list[list[Any]]:
-        from stormpsr.models.detector import Detection
+        from stormpsr.detectors.detection import Detection
 
         self.n_images += len(images)
         found = []
@@ -198,9 +197,8 @@ def seeing_stream() -> Any:
 def seeing(lamp: Procedure) -> Callable[..., Any]:
     """A model whose networks see what is there: `seeing(temporal_stride=4, detector=False, ...)`."""
     from stormpsr.config import parse_config
-    from stormpsr.recognizer.folder import RecognizerModel
-    from stormpsr.recognizer.perception import Networks
-    from stormpsr.recognizer.settings import METHODS, MethodSettings, RecognizerSettings
+    from stormpsr.recognizer.model_folder import METHODS, MethodSettings, RecognizerModel, RecognizerSettings
+    from stormpsr.recognizer.networks import Networks
 
     def make(*, detector: bool = True, stream: bool = True, threshold: float = 1.5, **settings: Any) -> RecognizerModel:
         methods = {method: MethodSettings(threshold=threshold) for method in METHODS}

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av", reason="videos are read with PyAV")
-from stormpsr.cli import main
+from stormpsr.cli.main import main
+from stormpsr.data.labels import read_steps
+from stormpsr.data.recording import Frame
 from stormpsr.evaluation.run_folder import read_run
-from stormpsr.labels import read_steps
-from stormpsr.procedure import Component, Procedure
-from stormpsr.recognizer.settings import load_settings
-from stormpsr.recording import Frame
+from stormpsr.procedure.model import Component, Procedure
+from stormpsr.recognizer.model_folder import load_settings
 
 Run = Callable[..., tuple[int, str, str]]
 Frames = Callable[..., list[Frame]]
@@ -221,7 +221,7 @@ def test_the_source_is_never_overwritten(run: Run, model_folder: Path, video: Pa
 
 
 def test_without_a_model_the_shipped_one_is_taken(run: Run, monkeypatch: pytest.MonkeyPatch, video: Path) -> None:
-    from stormpsr.recognizer import folder
+    from stormpsr.recognizer import model_folder as folder
 
     monkeypatch.setattr(folder.resources, "files", lambda package: Path("nowhere"))
     assert "there is no model 'vehicle'" in run("run", video)[2]
@@ -323,7 +323,8 @@ def test_the_same_run_is_made_again_and_another_one_is_refused(run: Run, model_f
 def test_an_evaluation_that_was_stopped_goes_on(
     run: Run, model_folder: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stormpsr.recognizer import batched, evaluating
+    from stormpsr.recognizer import evaluate as evaluating
+    from stormpsr.recognizer import offline as batched
 
     looked: list[str] = []
     perceive = batched.perceive
@@ -351,9 +352,9 @@ def test_recordings_without_labels_cannot_be_judged(run: Run, model_folder: Path
 
 # ---------------------------------------------------------------------- pictures
 def test_the_annotated_picture_shows_ticks_and_evidence(lamp: Procedure, frames: Frames) -> None:
-    from stormpsr.events import StepEvent
-    from stormpsr.recognition.checklist import Checklist
-    from stormpsr.recognizer.annotate import draw_annotated
+    from stormpsr.data.events import StepEvent
+    from stormpsr.decoding.checklist import Checklist
+    from stormpsr.recognizer.draw import draw_annotated
 
     image = frames()[0].image
     checklist = Checklist(lamp, "build")
@@ -375,8 +376,8 @@ def test_the_annotated_picture_shows_ticks_and_evidence(lamp: Procedure, frames:
 
 
 def test_a_long_list_and_long_names_fit(frames: Frames) -> None:
-    from stormpsr.recognition.checklist import Checklist
-    from stormpsr.recognizer.annotate import draw_annotated
+    from stormpsr.decoding.checklist import Checklist
+    from stormpsr.recognizer.draw import draw_annotated
 
     meccano = Procedure.load("meccano")
     picture = draw_annotated(

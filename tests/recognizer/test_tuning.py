@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.datasets import find_recordings
+from stormpsr.data.layouts import find_recordings
+from stormpsr.data.recording import open_recording
+from stormpsr.decoding.predictions import PerceptTable
 from stormpsr.errors import InputError
-from stormpsr.procedure import Procedure
-from stormpsr.recognition.percepts import PerceptTable
-from stormpsr.recognizer.batched import decode_table, perceive
-from stormpsr.recognizer.folder import RecognizerModel
-from stormpsr.recognizer.labelled import LabelledPercepts, check_variant, what_could_be_seen
-from stormpsr.recognizer.settings import MethodSettings
+from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.model_folder import MethodSettings, RecognizerModel
+from stormpsr.recognizer.offline import LabelledPercepts, check_variant, decode_table, perceive, what_could_be_seen
 from stormpsr.recognizer.tuning import GRIDS, Scored, choose, front, grid_of, score_settings
-from stormpsr.recording import open_recording
 
 Seeing = Callable[..., RecognizerModel]
 
@@ -125,7 +123,7 @@ def test_boxes_tell_when_the_state_could_be_read(world: Path, lamp: Procedure) -
 def test_visibility_tells_more(tmp_path: Path, lamp: Procedure) -> None:
     import numpy as np
 
-    from stormpsr.synthetic.visibility import Visibility, write_visibility
+    from stormpsr.data.visibility import Visibility, write_visibility
 
     shown = np.full((25, 3), 0.2, np.float32)
     shown[10:20] = 1.0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stormpsr.procedure import StepKind
+from stormpsr.procedure.model import StepKind
 from stormpsr.synthetic.actions import Action, ErrorRates, draw_actions
 from stormpsr.synthetic.product import Product
 

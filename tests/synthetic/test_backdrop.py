@@ -9,14 +9,12 @@ import pytest
 
 pytest.importorskip("cv2")
 
-from stormpsr.synthetic.backdrop import Backdrop
+from stormpsr.synthetic.backdrop import TABLE_LOW, Backdrop, ConvexPieces, ShadowMap, room_panorama, table_texture
 from stormpsr.synthetic.camera_effects import Lens
 from stormpsr.synthetic.look import TABLE_KINDS, Look
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.shadows import TABLE_LOW, ConvexPieces, ShadowMap
-from stormpsr.synthetic.single_states import look_at
-from stormpsr.synthetic.textures import room_panorama, table_texture
+from stormpsr.synthetic.states import look_at
 
 LOOK = dataclasses.replace(Look.draw(Product.load("vehicle"), 0), shadow=0.5)
 CUBE = ConvexPieces.of([np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], np.float32) * 0.04])

@@ -11,16 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.boxes import read_coco_boxes
+from stormpsr.data.boxes import read_coco_boxes
+from stormpsr.data.labels import (
+    STATES_FILE,
+    STEPS_FILE,
+    STEPS_WITH_ERRORS_FILE,
+    read_states,
+    read_steps,
+    steps_from_states,
+)
+from stormpsr.data.visibility import read_visibility
 from stormpsr.errors import InputError
-from stormpsr.labels import STATES_FILE, STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_states, read_steps, steps_from_states
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 from stormpsr.synthetic import generate as generate_module
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.generate import GenerateResult, WorkerCrashError, generate, recording_folder
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.recording_spec import SPLITS, DatasetSpec, product_digest
-from stormpsr.synthetic.visibility import read_visibility
 
 pytest.importorskip("vtk")
 Made = tuple[Path, GenerateResult, list[tuple[str, int, int]]]  # folder, result, calls of on_progress
@@ -239,7 +246,7 @@ def test_a_video_has_as_many_frames_as_the_labels_say(tmp_path: Path) -> None:
 
 
 def test_labels_convert_into_each_other_and_pass_the_audit(tmp_path: Path) -> None:
-    from stormpsr.label_audit import audit_labels
+    from stormpsr.data.audit import audit_labels
 
     spec = tiny(size=16, max_seconds=40.0, counts={"train": 1, "val": 0, "test": 0})
     generate(tmp_path / "out", spec, workers=1)

@@ -10,7 +10,7 @@ import pytest
 
 ASK = """
 from stormpsr.errors import InputError
-from stormpsr.synthetic.opengl import require_opengl
+from stormpsr.synthetic.vtk_tools import require_opengl
 try:
     require_opengl()
 except InputError as error:

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from stormpsr.errors import InputError
-from stormpsr.procedure import StepKind
+from stormpsr.procedure.model import StepKind
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.operator import simulate
 from stormpsr.synthetic.plan import CLOSED, Activity, Plan, draw_plan
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.profiles import PROFILES, profile_named
+from stormpsr.synthetic.profiles import PROFILES, Traits, profile_named
 from stormpsr.synthetic.reach import FINGERTIPS_3
 from stormpsr.synthetic.timeline import PartPlace, Timeline
-from stormpsr.synthetic.traits import Traits
 
 QUICK = profile_named("quick")
 CLUMSY = ErrorRates(error_rate=0.4, removal_rate=0.4, omission_rate=0.0, uncorrected_share=0.2)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from stormpsr.errors import InputError
-from stormpsr.procedure import Procedure
-from stormpsr.synthetic.product import Material, Product
-from stormpsr.synthetic.product_file import shipped_products
+from stormpsr.procedure.model import Procedure
+from stormpsr.synthetic.product import Material, Product, shipped_products
 
 TWO_PARTS = """\
 name: stool

@@ -15,11 +15,11 @@ pytest.importorskip("cv2")
 from stormpsr.errors import InputError
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import pose_matrix
-from stormpsr.synthetic.opengl import require_opengl
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.render import RenderedFrame, Renderer
-from stormpsr.synthetic.single_states import look_at, state_timeline
+from stormpsr.synthetic.states import look_at, state_timeline
 from stormpsr.synthetic.timeline import PartPlace, Timeline
+from stormpsr.synthetic.vtk_tools import require_opengl
 
 try:
     require_opengl()

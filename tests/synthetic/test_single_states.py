@@ -12,9 +12,9 @@ pytest.importorskip("vtk")
 pytest.importorskip("cv2")
 
 from stormpsr.errors import InputError
-from stormpsr.synthetic.opengl import require_opengl
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.single_states import StateRenderer, look_at, render_state, state_timeline
+from stormpsr.synthetic.states import StateRenderer, look_at, render_state, state_timeline
+from stormpsr.synthetic.vtk_tools import require_opengl
 
 try:
     require_opengl()

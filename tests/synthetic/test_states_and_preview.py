@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stormpsr.errors import InputError
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.states import draw_states, wrong_variant
 

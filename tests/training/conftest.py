@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stormpsr.labels import StateTimeline, steps_from_states, write_states, write_steps
-from stormpsr.procedure import Procedure
+from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
+from stormpsr.procedure.model import Procedure
 
 SIZE, FRAMES = 32, 60
 COLOURS = np.array([(255, 40, 40), (40, 255, 40), (40, 40, 255)], dtype=np.uint8)

@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from stormpsr.labels import StateTimeline  # noqa: E402
+from stormpsr.data.labels import StateTimeline  # noqa: E402
 from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-from stormpsr.sampling import (  # noqa: E402
+from stormpsr.training.sampling import (  # noqa: E402
     ClipSampler,
     KeyFrameSampler,
     clip_labels,

@@ -19,14 +19,14 @@ from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa:
 make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
-from stormpsr.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from stormpsr.cli import main  # noqa: E402
+from stormpsr.cli.main import main  # noqa: E402
 from stormpsr.config import parse_config  # noqa: E402
-from stormpsr.datasets import RecordingFolder  # noqa: E402
+from stormpsr.data.layouts import RecordingFolder  # noqa: E402
+from stormpsr.data.recording import open_recording  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from stormpsr.models.stream import build_stream  # noqa: E402
-from stormpsr.procedure import Procedure  # noqa: E402
-from stormpsr.recording import open_recording  # noqa: E402
+from stormpsr.procedure.model import Procedure  # noqa: E402
 from stormpsr.training import fit as fitting  # noqa: E402
 from stormpsr.training.checks import check_pictures  # noqa: E402
 from stormpsr.training.stage_folder import StageFolder, digest_of  # noqa: E402

@@ -22,11 +22,11 @@ from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa:
 make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
-from stormpsr.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from stormpsr.cli import main  # noqa: E402
+from stormpsr.cli.main import main  # noqa: E402
 from stormpsr.config import parse_config  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from stormpsr.models.stream import build_encoder  # noqa: E402
-from stormpsr.procedure import Procedure  # noqa: E402
+from stormpsr.procedure.model import Procedure  # noqa: E402
 
 
 def save_encoder(folder: Path, settings_text: str, procedure: Procedure, seed: int) -> Path:

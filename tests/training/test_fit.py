@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 from stormpsr.config import Config, parse_config  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
 from stormpsr.models.backbones import create_backbone  # noqa: E402
-from stormpsr.procedure import Procedure  # noqa: E402
+from stormpsr.procedure.model import Procedure  # noqa: E402
 from stormpsr.training import fit as fitting  # noqa: E402
 from stormpsr.training.data import load_training_data  # noqa: E402
 from stormpsr.training.fit import FitOptions, StageFolder, _KeepResumable, _SyncBatchNorms  # noqa: E402

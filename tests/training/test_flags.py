@@ -20,10 +20,10 @@ pytest.importorskip("lightning", reason="needs the train extra")
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
 from lightning.pytorch.loggers import TensorBoardLogger  # noqa: E402
 
-from stormpsr.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.cli.train_progress import TrainingBars, _StageBar  # noqa: E402
 from stormpsr.config import Config, parse_config  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.training import fit as fitting  # noqa: E402
 from stormpsr.training.data import TrainingData, load_training_data  # noqa: E402
 from stormpsr.training.fit import FitOptions  # noqa: E402

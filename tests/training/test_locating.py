@@ -18,17 +18,16 @@ from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa:
 make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
-from stormpsr.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.config import parse_config  # noqa: E402
-from stormpsr.detection.registry import make_detector  # noqa: E402
+from stormpsr.detectors.registry import make_detector  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.models.stream import build_encoder  # noqa: E402
-from stormpsr.procedure import Procedure  # noqa: E402
-from stormpsr.sampling import Shard  # noqa: E402
+from stormpsr.procedure.model import Procedure  # noqa: E402
 from stormpsr.training.batches import KeyFrameImages, MoreRenders  # noqa: E402
 from stormpsr.training.data import Renders, boxed_frames_of, load_training_data  # noqa: E402
 from stormpsr.training.fit import FitOptions  # noqa: E402
-from stormpsr.training.locating import _turn  # noqa: E402
+from stormpsr.training.sampling import Shard  # noqa: E402
 from stormpsr.training.stages import (  # noqa: E402
     Run,
     embed,
@@ -38,6 +37,7 @@ from stormpsr.training.stages import (  # noqa: E402
     train_locator,
     train_temporal,
 )
+from stormpsr.training.tasks.locator import _turn  # noqa: E402
 
 CROPPED = ("encoder.crop_size=32", "train_locator.epochs=1", "train_locator.batches_per_epoch=2")
 

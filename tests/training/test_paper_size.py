@@ -21,8 +21,8 @@ from stormpsr.config import load_config  # noqa: E402
 from stormpsr.models.backbones import create_backbone  # noqa: E402
 from stormpsr.models.losses import supervised_contrastive_loss  # noqa: E402
 from stormpsr.models.stream import SpatioTemporalModel, build_stream  # noqa: E402
-from stormpsr.procedure import Procedure  # noqa: E402
-from stormpsr.training.schedule import make_optimiser  # noqa: E402
+from stormpsr.procedure.model import Procedure  # noqa: E402
+from stormpsr.training.optimisers import make_optimiser  # noqa: E402
 
 NAME = "vit_small_patch16_224.augreg_in21k"
 

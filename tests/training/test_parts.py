@@ -18,14 +18,14 @@ make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
 from stormpsr.config import Config, EncoderTrainingConfig, TemporalTrainingConfig, parse_config  # noqa: E402
+from stormpsr.decoding.fusion import FusionSettings  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
 from stormpsr.models.temporal import AveragedModel, StatesModel  # noqa: E402
-from stormpsr.procedure import Procedure  # noqa: E402
-from stormpsr.recognition.fusion import FusionSettings  # noqa: E402
-from stormpsr.training.augmentation import STRENGTHS, Strength, augment, draw_motion  # noqa: E402
-from stormpsr.training.clip_losses import clip_loss, disturbed_loss, states_at_ends  # noqa: E402
+from stormpsr.procedure.model import Procedure  # noqa: E402
+from stormpsr.training.augment import STRENGTHS, Strength, augment, draw_motion  # noqa: E402
 from stormpsr.training.data import load_training_data  # noqa: E402
-from stormpsr.training.schedule import learning_rate_factor, make_optimiser  # noqa: E402
+from stormpsr.training.optimisers import learning_rate_factor, make_optimiser  # noqa: E402
+from stormpsr.training.tasks.temporal import clip_loss, disturbed_loss, states_at_ends  # noqa: E402
 from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision  # noqa: E402
 
 

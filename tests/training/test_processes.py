@@ -20,8 +20,8 @@ from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa:
 make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
-from stormpsr.checkpoint import load_checkpoint  # noqa: E402
-from stormpsr.cli import main  # noqa: E402
+from stormpsr.cli.main import main  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
 
 
 def command(stage: str, world: Path, settings: Path, out: Path, *more: str) -> list[str]:

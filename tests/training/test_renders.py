@@ -20,7 +20,7 @@ pytest.importorskip("lightning", reason="needs the train extra")
 
 from stormpsr.config import parse_config  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.procedure import Procedure, StateKind  # noqa: E402
+from stormpsr.procedure.model import Procedure, StateKind  # noqa: E402
 from stormpsr.training.data import load_renders, load_training_data  # noqa: E402
 from stormpsr.training.fit import FitOptions  # noqa: E402
 from stormpsr.training.stages import Run, key_frame_sampler, train_encoder  # noqa: E402

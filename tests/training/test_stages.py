@@ -21,9 +21,9 @@ make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
 
-from stormpsr.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.config import Config, parse_config  # noqa: E402
 from stormpsr.errors import InputError  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
 from stormpsr.training.data import TrainingData, load_training_data  # noqa: E402
 from stormpsr.training.fit import FitOptions  # noqa: E402
 from stormpsr.training.stages import Run, train_encoder, train_joint, train_temporal  # noqa: E402
@@ -234,7 +234,7 @@ def test_a_machine_without_the_wanted_device_is_told_so(tmp_path: Path, run_in: 
 
 
 def test_samples_of_two_processes_differ(tmp_path: Path, run_in: RunIn) -> None:
-    from stormpsr.sampling import Shard
+    from stormpsr.training.sampling import Shard
     from stormpsr.training.stages import clip_sampler
 
     run = run_in(tmp_path)

@@ -16,8 +16,8 @@ from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa:
 make_torchvision_importable()
 pytest.importorskip("lightning", reason="needs the train extra")
 
-from stormpsr.checkpoint import load_checkpoint  # noqa: E402
-from stormpsr.cli import main  # noqa: E402
+from stormpsr.cli.main import main  # noqa: E402
+from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
 
 Train = Callable[..., tuple[int, str, str]]
 

@@ -39,12 +39,12 @@ def export_command(
 
     Example: stormpsr boxes export data/vehicle exchange/vehicle --format yolo --negative-ratio 0.5
     """
-    from stormpsr.cli.detect_options import need_packages, procedure_of
+    from stormpsr.cli.options import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.datasets import SPLITS, find_recordings
-    from stormpsr.detection.box_formats import export_boxes
-    from stormpsr.detection.frames import read_frames
+    from stormpsr.data.annotated_frames import read_frames
+    from stormpsr.data.coco import export_boxes
+    from stormpsr.data.layouts import SPLITS, find_recordings
 
     loaded = procedure_of(data, procedure)
     there = {recording.split for recording in find_recordings(data)}
@@ -70,11 +70,11 @@ def import_command(
 
     Example: stormpsr boxes import exchange/vehicle --into data/vehicle --replace
     """
-    from stormpsr.cli.detect_options import need_packages, procedure_of
+    from stormpsr.cli.options import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.datasets import find_recordings
-    from stormpsr.detection.box_formats import read_exchange, write_recording_boxes
+    from stormpsr.data.coco import read_exchange, write_recording_boxes
+    from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
 
     if not source.is_dir():

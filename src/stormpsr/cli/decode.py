@@ -11,11 +11,9 @@ import typer
 from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.events import StateDetection, StepEvent
-    from stormpsr.labels import Note
-    from stormpsr.procedure import Procedure
-
-__all__ = ["decode_command"]
+    from stormpsr.data.events import StateDetection, StepEvent
+    from stormpsr.data.labels import Note
+    from stormpsr.procedure.model import Procedure
 
 
 def decode_command(
@@ -46,9 +44,9 @@ def decode_command(
 
     Example: stormpsr decode detections/ --procedure industreal --method expected --out predictions/
     """
-    from stormpsr.labels import write_steps
-    from stormpsr.procedure import Procedure
-    from stormpsr.recognition.decoders import decode
+    from stormpsr.data.labels import write_steps
+    from stormpsr.decoding.baselines import decode
+    from stormpsr.procedure.model import Procedure
 
     loaded = Procedure.load(procedure)
     notes: list[Note] = []
@@ -96,7 +94,7 @@ def _detection_files(detections: Path) -> list[Path]:
 
 def _read(files: list[Path], procedure: Procedure, notes: list[Note]) -> dict[str, list[StateDetection]]:
     """Detections by recording. A file without rows is a recording, called like the file, in which nothing was seen."""
-    from stormpsr.detections import read_detection_table
+    from stormpsr.data.detection_csv import read_detection_table
     from stormpsr.errors import InputError
 
     tables: dict[str, list[StateDetection]] = {}

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from stormpsr.cli.demo_film import Film
     from stormpsr.cli.demo_live import Display, StepBoard
     from stormpsr.cli.demo_world import DrawnRecording
+    from stormpsr.decoding.predictions import PerceptTable
     from stormpsr.evaluation.summary import RecordingResult
-    from stormpsr.recognition.percepts import PerceptTable
-    from stormpsr.recognizer.folder import RecognizerModel
+    from stormpsr.recognizer.model_folder import RecognizerModel
 
-__all__ = ["demo_command"]
 
 _SEED = 2029  # of nine, the recording whose scores lie closest to the means of the test recordings
 
@@ -72,13 +71,13 @@ def demo_command(
 
 def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Path, *, as_json: bool) -> None:
     """Draw, watch, score, write, tell."""
-    from stormpsr.cli.recognizer_options import load, need_recognizer_packages
+    from stormpsr.cli.options import load, need_recognizer_packages
 
     need_recognizer_packages("recognising steps", "PIL")
     from stormpsr.cli.demo_film import SPEED, Film
     from stormpsr.cli.demo_live import StepBoard, heading, make_display
     from stormpsr.cli.demo_world import DrawnRecording, demo_spec
-    from stormpsr.recognizer.folder import resolve_model
+    from stormpsr.recognizer.model_folder import resolve_model
 
     began = time.perf_counter()
     folder = resolve_model(model_name)  # before anything is drawn
@@ -138,8 +137,8 @@ def _watch(
     model: RecognizerModel, recording: DrawnRecording, board: StepBoard, display: Display, film: Film
 ) -> PerceptTable:
     """One look per frame for all methods; what the networks said is kept for the report."""
-    from stormpsr.recognition.percepts import PerceptTable
-    from stormpsr.recognizer.streaming import SeveralMethods
+    from stormpsr.decoding.predictions import PerceptTable
+    from stormpsr.recognizer.recognizer import SeveralMethods
 
     recognizer = SeveralMethods.of(model, model.methods, recording.spec.variant)
     shown = model.methods[-1]
@@ -161,13 +160,13 @@ def _judge(
     """Scores by the labels on disk, and a run folder."""
     from dataclasses import asdict
 
-    from stormpsr.datasets import RecordingFolder
+    from stormpsr.data.layouts import RecordingFolder
+    from stormpsr.data.recording import open_recording
     from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RunInfo, write_recording, write_run
-    from stormpsr.evaluation.runner import summary_json
+    from stormpsr.evaluation.score_files import summary_json
     from stormpsr.evaluation.summary import summarise
-    from stormpsr.recognizer.evaluating import judge
-    from stormpsr.recognizer.labelled import LabelledPercepts
-    from stormpsr.recording import open_recording
+    from stormpsr.recognizer.evaluate import judge
+    from stormpsr.recognizer.offline import LabelledPercepts
 
     place = RecordingFolder(recording.spec.id, recording.spec.split, recording.path)
     labelled = LabelledPercepts.of(open_recording(place, model.procedure), percepts, model.procedure)

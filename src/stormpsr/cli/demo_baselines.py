@@ -11,11 +11,10 @@ import typer
 from stormpsr.cli.output import number, print_json, print_table
 
 if TYPE_CHECKING:
+    from stormpsr.decoding.baselines import DecoderMethod
     from stormpsr.evaluation.baselines import DetectedRecording
-    from stormpsr.procedure import Procedure
-    from stormpsr.recognition.decoders import DecoderMethod
+    from stormpsr.procedure.model import Procedure
 
-__all__ = ["show_baselines"]
 
 _THRESHOLD = 4.0  # accumulated confidence; the published default of 8 misses short views
 
@@ -28,8 +27,8 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
     from stormpsr.errors import MissingExtraError
     from stormpsr.evaluation.baselines import score_baseline
     from stormpsr.evaluation.plots import plot_summary
-    from stormpsr.evaluation.runner import summary_json
-    from stormpsr.procedure import Procedure
+    from stormpsr.evaluation.score_files import summary_json
+    from stormpsr.procedure.model import Procedure
 
     procedure = Procedure.load("industreal" if data is None else "meccano")
     recordings = _recordings(procedure, data)
@@ -73,12 +72,11 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
 
 def _recordings(procedure: Procedure, data: Path | None) -> list[DetectedRecording]:
     """Labels and detections: MECCANO's annotated boxes, or the shipped example."""
-    from stormpsr.datasets import find_recordings
-    from stormpsr.detections import read_detections
+    from stormpsr.data.detection_csv import read_detections
+    from stormpsr.data.labels import STATES_FILE, STEPS_FILE, read_states, read_steps
+    from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.baselines import DetectedRecording
-    from stormpsr.evaluation.oracle import read_oracle_recording
-    from stormpsr.labels import STATES_FILE, STEPS_FILE, read_states, read_steps
+    from stormpsr.evaluation.baselines import DetectedRecording, read_oracle_recording
 
     if data is not None:
         for name in ("meccano_psr", "meccano_asd"):

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stormpsr.cli.demo_world import DrawnRecording
-    from stormpsr.events import StepEvent
-    from stormpsr.procedure import Procedure
-    from stormpsr.recognition.percepts import Percept
-    from stormpsr.recording import Frame
+    from stormpsr.data.events import StepEvent
+    from stormpsr.data.recording import Frame
+    from stormpsr.decoding.predictions import Percept
+    from stormpsr.procedure.model import Procedure
 
-__all__ = ["SPEED", "Film"]
 
 SPEED = 4  # every so-many-th frame is drawn and played at the recording's rate: encoding all would take longest of all
 
@@ -74,8 +73,8 @@ class Film:
                 pass
 
     def _write(self) -> None:
-        from stormpsr.recognition.checklist import Checklist
-        from stormpsr.recognizer.annotate import AnnotatedVideo, draw_annotated
+        from stormpsr.decoding.checklist import Checklist
+        from stormpsr.recognizer.draw import AnnotatedVideo, draw_annotated
 
         checklist = Checklist(self._procedure, self._recording.spec.variant)
         with AnnotatedVideo(self.path, fps=self._recording.fps) as video:

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from stormpsr.cli.demo_world import DrawnRecording
-    from stormpsr.events import StepEvent
-    from stormpsr.recording import Frame
+    from stormpsr.data.events import StepEvent
+    from stormpsr.data.recording import Frame
 
-__all__ = ["BoardRow", "Display", "StepBoard", "heading", "make_display"]
 
 _REFRESHES = 4  # per second
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stormpsr.recording import Frame, Image
+    from stormpsr.data.recording import Frame, Image
     from stormpsr.synthetic.recording_spec import DatasetSpec
 
-__all__ = ["DrawnRecording", "demo_spec"]
 
 _PRODUCT, _PROFILE, _SIZE = "vehicle", "quick", 160  # as the shipped model knows them
 
@@ -43,7 +42,7 @@ class DrawnRecording:
     """
 
     def __init__(self, folder: Path, dataset: DatasetSpec) -> None:
-        from stormpsr.labels import StateTimeline, steps_from_states
+        from stormpsr.data.labels import StateTimeline, steps_from_states
         from stormpsr.synthetic.generate import recording_folder
         from stormpsr.synthetic.operator import simulate
         from stormpsr.synthetic.product import Product
@@ -112,7 +111,7 @@ class DrawnRecording:
     # ------------------------------------------------------------------ watching
     def frames(self) -> Iterator[Frame]:
         """All frames in order, each as soon as it is there."""
-        from stormpsr.recording import Frame
+        from stormpsr.data.recording import Frame
 
         for index in range(self.n_frames):
             yield Frame(self._picture(index), index, index / self.fps)
@@ -125,9 +124,9 @@ class DrawnRecording:
             raise self._error
 
     def _picture(self, index: int) -> Image:
+        from stormpsr.data.labels import frame_name
+        from stormpsr.data.recording import read_image
         from stormpsr.errors import InputError
-        from stormpsr.labels import frame_name
-        from stormpsr.recording import read_image
 
         while True:
             with self._changed:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from stormpsr.cli.detect_options import check_data, given, need_packages, procedure_of, settings_of
-from stormpsr.cli.detect_report import Bar, print_evaluation, print_steps, step_rows
-from stormpsr.cli.output import JsonFlag, print_json, print_notes
+from stormpsr.cli.options import check_detector_data, given, need_packages, procedure_of, settings_of
+from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.labels import Note
+    from stormpsr.data.labels import Note
+    from stormpsr.evaluation.baselines import ClearViewBound, DetectedRecording, TunedBaseline
+    from stormpsr.evaluation.detection_metrics import Evaluation
+    from stormpsr.procedure.model import Procedure
+
 
 app = typer.Typer(help="Train, score and run assembly state detectors.", no_args_is_help=True)
 
@@ -67,12 +71,12 @@ def train_command(
     need_packages("training a detector", *_PACKAGES)
     from dataclasses import replace
 
-    from stormpsr.detection.batches import BatchSettings
-    from stormpsr.detection.coco_pictures import read_pictures
-    from stormpsr.detection.frames import read_frames
-    from stormpsr.detection.registry import make_detector
-    from stormpsr.detection.training_settings import TrainingSettings
+    from stormpsr.data.annotated_frames import read_frames
+    from stormpsr.data.coco import read_pictures
+    from stormpsr.detectors.registry import make_detector
     from stormpsr.errors import InputError
+    from stormpsr.training.detector_batches import BatchSettings
+    from stormpsr.training.detector_settings import TrainingSettings
 
     if (out / "config.yaml").is_file():
         raise InputError("a trained detector is there already", path=out, cure="choose another folder, or delete it")
@@ -135,14 +139,14 @@ def eval_command(
     Example: stormpsr detect eval detectors/vehicle data/vehicle --split test --plots scores/
     """
     need_packages("scoring a detector", *_PACKAGES, "faster_coco_eval")
-    from stormpsr.datasets import find_recordings
-    from stormpsr.detection.evaluating import draw_evaluation, evaluate
-    from stormpsr.detection.frames import read_frames
-    from stormpsr.detection.looking import look_at_frames
+    from stormpsr.data.annotated_frames import read_frames
+    from stormpsr.data.layouts import find_recordings
+    from stormpsr.detectors.predict import look_at_frames
+    from stormpsr.evaluation.detection_metrics import draw_evaluation, evaluate
 
     _use_threads(threads)
     loaded = _load(detector, wrong_parts)
-    check_data(loaded, detector, data)
+    check_detector_data(loaded, detector, data)
     procedure = loaded.procedure
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
@@ -181,14 +185,14 @@ def run_command(
     Example: stormpsr detect run detectors/vehicle data/vehicle --split test --out detections/test
     """
     need_packages("detecting", *_PACKAGES)
-    from stormpsr.datasets import find_recordings
-    from stormpsr.detection.registry import load_detector
-    from stormpsr.detection.running import detect_recordings, folder_digest
-    from stormpsr.procedure import Procedure
+    from stormpsr.data.layouts import find_recordings
+    from stormpsr.detectors.predict import detect_recordings, folder_digest
+    from stormpsr.detectors.registry import load_detector
+    from stormpsr.procedure.model import Procedure
 
     _use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None)
-    check_data(loaded, detector, data)
+    check_detector_data(loaded, detector, data)
     recordings = find_recordings(data, split)
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
@@ -220,8 +224,8 @@ def steps_command(
 
     Example: stormpsr detect steps data/vehicle --val detections/val --test detections/test
     """
-    from stormpsr.datasets import find_recordings
-    from stormpsr.detection.steps import METHODS, clear_view_bound, read_detected, tune_baseline
+    from stormpsr.data.layouts import find_recordings
+    from stormpsr.evaluation.baselines import METHODS, clear_view_bound, read_detected, tune_baseline
 
     loaded = procedure_of(data, procedure)
     tuning = read_detected(find_recordings(data, "val"), val, loaded)
@@ -251,8 +255,8 @@ def adopt_command(
     Example: stormpsr detect adopt best.pt --procedure industreal --out detectors/published
     """
     need_packages("taking over a YOLOv8", *_PACKAGES)
-    from stormpsr.detection.yolov8 import Yolov8Detector
-    from stormpsr.procedure import Procedure
+    from stormpsr.detectors.yolov8 import Yolov8Detector
+    from stormpsr.procedure.model import Procedure
 
     made = Yolov8Detector.adopt(weights, Procedure.load(procedure), image_size=image_size)
     made.save(out)
@@ -270,7 +274,7 @@ def _use_threads(threads: int | None) -> None:
 
 
 def _load(folder: Path, wrong_parts: str | None) -> Any:
-    from stormpsr.detection.registry import load_detector
+    from stormpsr.detectors.registry import load_detector
     from stormpsr.errors import InputError
 
     loaded: Any = load_detector(folder)
@@ -285,7 +289,7 @@ def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) ->
     """Time to detect in one image at a time, without reading it; the median of a few."""
     from statistics import median
 
-    from stormpsr.recording import read_image
+    from stormpsr.data.recording import read_image
 
     images = [read_image(frame.image) for frame in frames[:most]]
     detector.detect(images[:1])
@@ -295,3 +299,74 @@ def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) ->
         detector.detect([image])
         taken.append(time.perf_counter() - started)
     return 1000 * median(taken)
+
+
+def print_evaluation(title: str, evaluation: Evaluation, milliseconds: float) -> None:
+    scores, wrong = evaluation.scores, evaluation.scores.wrong_parts
+    rows = [
+        ["mAP@50, readable frames", number(scores.map50)],
+        ["mAP@50:95, readable frames", number(scores.map50_95)],
+        ["mAP@50, all frames", number(scores.map50_all)],
+        ["state right, readable frames", number(scores.state_accuracy)],
+        [f"found with confidence {scores.min_confidence:g}, readable frames", number(scores.found)],
+        [f"detections with confidence {scores.min_confidence:g}, other frames", number(scores.false_detections)],
+        ["expected calibration error, all frames", number(scores.expected_calibration_error)],
+        [f"wrong parts reported, of {wrong.n_wrong} frames", number(wrong.recall)],
+        ["wrong parts read as correct, frames", str(wrong.n_wrong_read_as_correct)],
+        [f"false alarms, of {wrong.n_correct} correct frames", number(wrong.false_alarm_rate)],
+        ["milliseconds per frame, one at a time", number(milliseconds, 1)],
+    ]
+    print_table(
+        f"{title}: {scores.n_readable} readable frames, {scores.n_unreadable} others", ["", ""], rows, right=(1,)
+    )
+    silence = evaluation.silence
+    if silence is not None:
+        typer.echo(
+            f"obstructed frames: {silence.n_obstructed}, a confident detection in {number(silence.fired_obstructed)}, "
+            f"of another state in {number(silence.fired_obstructed_wrong)}; clear frames in states without a class: "
+            f"{silence.n_unlisted}, a confident detection in {number(silence.fired_unlisted)}"
+        )
+    if evaluation.by_visibility:
+        table = [
+            [f"{row.low:.2f} to {row.high:.2f}", str(row.n_frames), *map(number, _shares(row))]
+            for row in evaluation.by_visibility
+        ]
+        columns = ["share visible", "frames", "reported", "right of reported", "best guess right"]
+        print_table("By how much of the parts shows", columns, table, right=(1, 2, 3, 4))
+
+
+def _shares(row: Any) -> list[float | None]:
+    return [row.reported, row.right_of_reported, row.right]
+
+
+def step_rows(
+    tuned: Sequence[TunedBaseline], recordings: Sequence[DetectedRecording], procedure: Procedure
+) -> list[dict[str, Any]]:
+    rows = []
+    for baseline in tuned:
+        group = baseline.score(recordings, procedure).all
+        figures = {"pos": group.pos, "f1": group.f1, "delay_seconds": group.delay_seconds}
+        about = {"decoder": f"{baseline.name} ({baseline.method})", "setting": baseline.setting}
+        rows.append({**about, "val_f1": baseline.tuning_f1, **figures})
+    return rows
+
+
+def print_steps(rows: Sequence[dict[str, Any]], bound: ClearViewBound | None, n_recordings: int) -> None:
+    table = [
+        [
+            row["decoder"],
+            f"{row['setting']:g}",
+            number(row["val_f1"]),
+            number(row["pos"]),
+            number(row["f1"]),
+            number(row["delay_seconds"], 1),
+        ]
+        for row in rows
+    ]
+    columns = ["decoder", "threshold", "F1 on val", "POS", "F1", "tau (s)"]
+    print_table(f"Detection only, {n_recordings} test recordings", columns, table, right=(1, 2, 3, 4, 5))
+    if bound is not None:
+        typer.echo(
+            f"wait from a completion to the next clear view: mean {number(bound.mean_wait_seconds, 1)} s over "
+            f"{bound.n_followed} of {bound.n_labels} completions; no detector of whole states can be faster"
+        )

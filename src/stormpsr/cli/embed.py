@@ -9,8 +9,6 @@ import typer
 
 from stormpsr.cli.output import JsonFlag, print_json
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -38,14 +36,14 @@ def make_command(
 
     Example: stormpsr embed make runs/vehicle/encoder/best --data data/vehicle --out embeddings/vehicle
     """
-    from stormpsr.cli.extras import need_train_extra
+    from stormpsr.cli.options import need_train_extra
 
     need_train_extra("embedding")
     import stormpsr.training  # noqa: F401  # first: it prepares what the progress bars import
-    from stormpsr.checkpoint import load_checkpoint
     from stormpsr.cli.train_progress import TrainingBars
-    from stormpsr.datasets import find_recordings
-    from stormpsr.recording import open_recording
+    from stormpsr.data.layouts import find_recordings
+    from stormpsr.data.recording import open_recording
+    from stormpsr.models.checkpoint import load_checkpoint
     from stormpsr.training.embedding import embed_recordings
 
     loaded = load_checkpoint(checkpoint)
@@ -82,16 +80,16 @@ def plot_command(
     Example: stormpsr embed plot runs/vehicle/encoder/best --recording data/vehicle/recordings/test/01_assy_2_1
     --out embeddings.png
     """
-    from stormpsr.cli.extras import need_train_extra
+    from stormpsr.cli.options import need_train_extra
 
     need_train_extra("embedding")
     import tempfile
 
-    from stormpsr.checkpoint import load_checkpoint
-    from stormpsr.datasets import RecordingFolder
+    from stormpsr.data.layouts import RecordingFolder
+    from stormpsr.data.recording import open_recording
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.embedding_plot import plot_embeddings
-    from stormpsr.recording import open_recording
+    from stormpsr.evaluation.plots import plot_embeddings
+    from stormpsr.models.checkpoint import load_checkpoint
     from stormpsr.training.embedding import embed_recordings
 
     if out.suffix.lower() not in _PICTURES:

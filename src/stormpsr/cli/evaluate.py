@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.detect_report import Bar
-from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_table
-from stormpsr.cli.recognizer_options import (
+from stormpsr.cli.options import (
     CacheOption,
     DataOption,
     DetectorStride,
@@ -22,11 +20,10 @@ from stormpsr.cli.recognizer_options import (
     load,
     need_recognizer_packages,
 )
+from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
-
-__all__ = ["evaluate_command", "print_main_table"]
 
 
 def evaluate_command(
@@ -65,10 +62,10 @@ def evaluate_command(
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """
     need_recognizer_packages("judging a model")
-    from stormpsr.datasets import find_recordings
+    from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.runner import summary_json
-    from stormpsr.recognizer.evaluating import evaluate_model, store_scores
+    from stormpsr.evaluation.score_files import summary_json
+    from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):
         raise InputError("--store keeps the scores of the model's own strides", cure="leave the strides out")

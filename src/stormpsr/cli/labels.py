@@ -44,8 +44,8 @@ def check(
 
     Example: stormpsr labels check data/meccano_psr --procedure meccano
     """
-    from stormpsr.label_audit import audit_labels
-    from stormpsr.procedure import Procedure
+    from stormpsr.data.audit import audit_labels
+    from stormpsr.procedure.model import Procedure
 
     names = [] if expect is None else _names_in(expect)
     audit = audit_labels(folder, Procedure.load(procedure), expected_names=names)
@@ -72,7 +72,7 @@ def check(
 
 
 def _names_in(source: Path) -> list[str]:
-    from stormpsr.datasets import find_recordings
+    from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
 
     if not source.exists():
@@ -109,8 +109,8 @@ def convert(
 
     Example: stormpsr labels convert recordings/ --procedure industreal
     """
-    from stormpsr.labels import STATES_FILE, Note, read_states, steps_from_states, write_steps
-    from stormpsr.procedure import Procedure
+    from stormpsr.data.labels import STATES_FILE, Note, read_states, steps_from_states, write_steps
+    from stormpsr.procedure.model import Procedure
 
     loaded = Procedure.load(procedure)
     sources, without = _raw_files(raw)
@@ -139,9 +139,9 @@ def convert(
 
 def _raw_files(raw: Path) -> tuple[list[tuple[Path, Path]], list[str]]:
     """(raw files with their place below the folder, recordings that have none)."""
-    from stormpsr.datasets import find_recordings
+    from stormpsr.data.labels import STATES_FILE
+    from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
-    from stormpsr.labels import STATES_FILE
 
     if not raw.is_dir():
         return [(raw, Path())], []
@@ -164,7 +164,7 @@ def _refuse_to_overwrite(targets: list[Path], force: bool) -> None:
 
 def _digits_in(path: Path) -> int:
     """How many digits the frames of a label file have, by its first row."""
-    from stormpsr.labels import read_rows
+    from stormpsr.data.labels import read_rows
 
     _, row = next(iter(read_rows(path)))
     return len(re.findall(r"\d+", row[0])[-1])

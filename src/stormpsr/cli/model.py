@@ -13,7 +13,6 @@ from stormpsr.cli.output import JsonFlag, print_json, print_table
 if TYPE_CHECKING:
     from stormpsr.config import Config
 
-__all__ = ["OverrideOption", "app"]
 
 app = typer.Typer(help="Look at networks, and pack them into a recogniser.", no_args_is_help=True)
 
@@ -38,7 +37,7 @@ def show_command(
 
     Example: stormpsr model show paper-industreal -o encoder.backbone=vit_small_patch14_dinov2.lvd142m
     """
-    from stormpsr.cli.extras import need_train_extra
+    from stormpsr.cli.options import need_train_extra
 
     need_train_extra("showing a model")
     from stormpsr.models.summary import stage_sizes
@@ -93,10 +92,10 @@ def pack_command(
 
     Example: stormpsr model pack --stream runs/vehicle/temporal --detector detectors/vehicle --out models/vehicle --half
     """
-    from stormpsr.cli.recognizer_options import need_recognizer_packages
+    from stormpsr.cli.options import need_recognizer_packages
 
     need_recognizer_packages("packing a model")
-    from stormpsr.recognizer.folder import load_model, pack_model
+    from stormpsr.recognizer.model_folder import load_model, pack_model
 
     folder = pack_model(
         out,
@@ -120,7 +119,7 @@ def pack_command(
 def _settings_and_components(source: str, overrides: list[str], given: int | None) -> tuple[Config, int]:
     from stormpsr.config import load_config
     from stormpsr.errors import InputError
-    from stormpsr.procedure import Procedure
+    from stormpsr.procedure.model import Procedure
 
     folder = Path(source)
     if folder.is_dir():

@@ -10,11 +10,10 @@ import typer
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.evaluation.oracle import OracleRecording
-    from stormpsr.labels import Note
-    from stormpsr.procedure import Procedure
+    from stormpsr.data.labels import Note
+    from stormpsr.evaluation.baselines import OracleRecording
+    from stormpsr.procedure.model import Procedure
 
-__all__ = ["oracle_command"]
 
 _PROTOCOLS = ("paper", "industreal", "storm")
 
@@ -50,7 +49,7 @@ def oracle_command(
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """
     from stormpsr.errors import InputError
-    from stormpsr.procedure import Procedure
+    from stormpsr.procedure.model import Procedure
 
     misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
     if misspelt:
@@ -97,9 +96,9 @@ def oracle_command(
 def _read(
     psr: Path, boxes: Path | None, split: str, procedure: Procedure, confidence: float, notes: list[Note]
 ) -> tuple[list[OracleRecording], list[str]]:
-    from stormpsr.datasets import find_recordings
+    from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.oracle import read_oracle_recording
+    from stormpsr.evaluation.baselines import read_oracle_recording
 
     recordings: list[OracleRecording] = []
     without_boxes: list[str] = []
@@ -134,7 +133,7 @@ def _rows(
 
 
 def _bound(recordings: list[OracleRecording], procedure: Procedure) -> dict[str, Any]:
-    from stormpsr.evaluation.oracle import wait_for_clear_view
+    from stormpsr.evaluation.baselines import wait_for_clear_view
 
     waits = [
         wait

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +12,14 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
-    from stormpsr.labels import Note
+    from stormpsr.data.labels import Note
+    from stormpsr.training.detector_settings import TrainingProgress
 
-__all__ = ["JsonFlag", "console", "counted", "number", "print_json", "print_notes", "print_table", "write_text"]
 
 _WIDTH_OF_FILES = 140
+_LINES_EVERY = 200  # steps between lines where no bar can be shown
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
@@ -77,3 +80,46 @@ def write_text(path: Path, text: str) -> None:
     """Write a result file, making its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")
+
+
+class Bar:
+    """A progress bar on the error stream for people; a line now and then where that is a file."""
+
+    def __init__(self, name: str, enabled: bool) -> None:
+        self._name, self._enabled = name, enabled
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Bar:
+        if self._enabled and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True))
+            self._task = self._progress.add_task(self._name, total=None)
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def count(self, done: int, of: int) -> None:
+        if self._progress:
+            self._progress.update(self._task, completed=done, total=of)
+
+    def recording(self, name: str, done: int, of: int) -> None:
+        if self._progress:
+            self._progress.update(self._task, description=name, completed=done, total=of)
+
+    def training(self, progress: TrainingProgress) -> None:
+        self.count(progress.step, progress.steps)
+        loss = sum(progress.losses.values())
+        right = "" if progress.share_right is None else f", {progress.share_right:.1%} of validation frames right"
+        if self._progress:
+            self._progress.update(self._task, description=f"loss {loss:.2f}")
+            if right:
+                self._progress.console.print(f"step {progress.step}: loss {loss:.2f}{right}")
+        elif self._enabled and (right or progress.step % _LINES_EVERY == 0):
+            parts = ", ".join(f"{name} {value:.2f}" for name, value in progress.losses.items())
+            typer.echo(f"step {progress.step}: loss {loss:.2f} ({parts}){right}", err=True)

@@ -1,15 +1,125 @@
-"""`stormpsr procedure`: describe a procedure, check the description, look at it, exchange it with other programs."""
+"""What `stormpsr procedure show` prints: all there is to know about a procedure, for people and for machines.
+
+`stormpsr procedure`: describe a procedure, check the description, look at it, exchange it with other programs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from stormpsr.cli.output import JsonFlag, console, print_json, print_table, write_text
+from stormpsr.procedure.graph import StateGraph, text_drawing
+from stormpsr.procedure.model import Procedure, StateKind, StepKind, bit_string
+from stormpsr.procedure_svg import component_colours
 
-__all__ = ["app"]
+
+def summary(procedure: Procedure) -> str:
+    """A procedure in half a line."""
+
+    def counted(number: int, what: str) -> str:
+        return f"{number} {what}{'' if number == 1 else 's'}"
+
+    n_states = sum(state.kind is StateKind.ASSEMBLY for state in procedure.states)
+    variants = [f"{name} with {counted(len(v.expected), 'step')}" for name, v in procedure.variants.items()]
+    parts = [counted(procedure.n_components, "component"), counted(n_states, "assembly state"), *variants]
+    return ", ".join([*parts, f"{procedure.fps:g} fps"])
+
+
+def print_report(to: Console, procedure: Procedure, graphs: Sequence[StateGraph]) -> None:
+    """Tables of components, states and variants, then the drawing."""
+    to.print(Text(f"{procedure.title or procedure.name} ({summary(procedure)})", style="bold"), soft_wrap=True)
+    to.print(_components(procedure))
+    if procedure.states:
+        to.print(_states(procedure))
+    to.print(_variants(graphs))
+    for graph in graphs:
+        to.print(Text(text_drawing(procedure, graph)), soft_wrap=True)
+
+
+def report_text(procedure: Procedure, graphs: Sequence[StateGraph]) -> str:
+    """The same for a file."""
+    buffer = StringIO()
+    print_report(Console(file=buffer, width=120, color_system=None, highlight=False), procedure, graphs)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _components(procedure: Procedure) -> Table:
+    table = Table("", "component", "colour", "install", "incorrect", "remove", box=SIMPLE_HEAD)
+    if procedure.order:
+        table.add_column("needs")
+    for k, (component, colour) in enumerate(zip(procedure.components, component_colours(procedure), strict=True)):
+        swatch = Text.assemble(("■ ", colour), colour)
+        ids = [str(procedure.step_id(k, kind)) for kind in StepKind]
+        needs = ", ".join(" or ".join(choice) for choice in procedure.order.get(component.name, ()))
+        table.add_row(str(k), Text(component.name), swatch, *ids, *([Text(needs)] if procedure.order else []))
+    return table
+
+
+def _states(procedure: Procedure) -> Table:
+    table = Table("class", "state", "name", box=SIMPLE_HEAD)
+    for state in procedure.states:
+        shown = state.kind.value if state.bits is None else bit_string(state.bits)
+        table.add_row(str(state.state_class), shown, Text("" if state.name == shown else state.name))
+    return table
+
+
+def _variants(graphs: Sequence[StateGraph]) -> Table:
+    table = Table("variant", "starts at", "expected steps", box=SIMPLE_HEAD)
+    for graph in graphs:
+        variant = graph.variant
+        table.add_row(Text(variant.name), bit_string(variant.initial), " ".join(map(str, variant.expected)))
+    return table
+
+
+def as_data(procedure: Procedure, graphs: Sequence[StateGraph]) -> dict[str, Any]:
+    """The same for machines. States are given by their class, or null where a start is no class."""
+    names = [component.name for component in procedure.components]
+    words = ("install", "incorrectly_install", "remove")
+    colours = component_colours(procedure)
+    return {
+        "name": procedure.name,
+        "title": procedure.title,
+        "fps": procedure.fps,
+        "components": [
+            {
+                "name": name,
+                "colour": colours[k],
+                "steps": {word: procedure.step_id(k, kind) for word, kind in zip(words, StepKind, strict=True)},
+            }
+            for k, name in enumerate(names)
+        ],
+        "states": [
+            {"class": s.state_class, "kind": s.kind.value, "name": s.name, "bits": s.bits and bit_string(s.bits)}
+            for s in procedure.states
+        ],
+        "variants": {
+            variant.name: {"initial": bit_string(variant.initial), "expected": list(variant.expected)}
+            for variant in procedure.variants.values()
+        },
+        "order": {name: [list(choice) for choice in choices] for name, choices in procedure.order.items()},
+        "follows": {
+            graph.variant.name: [
+                {
+                    "from": graph.nodes[change.before].state_class,
+                    "to": graph.nodes[change.after].state_class,
+                    "added": [names[k] for k in change.added],
+                    "removed": [names[k] for k in change.removed],
+                }
+                for change in graph.changes
+            ]
+            for graph in graphs
+        },
+    }
+
 
 app = typer.Typer(help="Describe a procedure, check it, look at it.", no_args_is_help=True)
 
@@ -67,7 +177,7 @@ def new(
 
     Example: stormpsr procedure new lamp --component foot --component pole --component "lamp shade"
     """
-    from stormpsr.procedure_text import new_procedure_text
+    from stormpsr.procedure.writer import new_procedure_text
 
     names = [*(component or []), *([] if components_from is None else _lines(components_from))]
     text = new_procedure_text(name, names, fps)
@@ -98,8 +208,7 @@ def check(
 
     Example: stormpsr procedure check lamp.yaml
     """
-    from stormpsr.cli.procedure_report import summary
-    from stormpsr.procedure_file import check_procedure_text, read_source
+    from stormpsr.procedure.reader import check_procedure_text, read_source
 
     sources = [read_source(file) for file in files]  # all of them first: a file that is not there is another matter
     results: list[dict[str, Any]] = []
@@ -125,9 +234,8 @@ def list_procedures(as_json: JsonFlag = False) -> None:
 
     Example: stormpsr procedure list
     """
-    from stormpsr.cli.procedure_report import summary
-    from stormpsr.procedure import Procedure
-    from stormpsr.procedure_file import shipped_procedures
+    from stormpsr.procedure.model import Procedure
+    from stormpsr.procedure.reader import shipped_procedures
 
     procedures = [Procedure.load(name) for name in shipped_procedures()]
     if as_json:
@@ -154,10 +262,9 @@ def show(
 
     Example: stormpsr procedure show industreal --format svg --out industreal.svg
     """
-    from stormpsr.cli.procedure_report import as_data, print_report, report_text
     from stormpsr.errors import InputError
-    from stormpsr.procedure import Procedure
-    from stormpsr.procedure_drawing import mermaid_drawing, state_graph
+    from stormpsr.procedure.graph import mermaid_drawing, state_graph
+    from stormpsr.procedure.model import Procedure
     from stormpsr.procedure_svg import svg_drawing
 
     if as_json and drawing is not None:
@@ -204,8 +311,8 @@ def import_info(
     Example: stormpsr procedure import procedure_info.json --name car --fps 10 --initial main=11110111111
     """
     from stormpsr.errors import InputError
-    from stormpsr.procedure_info import import_procedure_info
-    from stormpsr.procedure_text import procedure_text
+    from stormpsr.procedure.published_json import import_procedure_info
+    from stormpsr.procedure.writer import procedure_text
 
     given: dict[str, str] = {}
     for words in initial or []:
@@ -235,8 +342,8 @@ def export_info(
 
     Example: stormpsr procedure export industreal --out procedure_info.json
     """
-    from stormpsr.procedure import Procedure
-    from stormpsr.procedure_info import procedure_info_text
+    from stormpsr.procedure.model import Procedure
+    from stormpsr.procedure.published_json import procedure_info_text
 
     procedure = Procedure.load(source)
     _write(procedure_info_text(procedure), out, force=force, as_json=as_json, steps=len(procedure.steps))

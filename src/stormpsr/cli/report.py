@@ -9,8 +9,6 @@ import typer
 
 from stormpsr.cli.output import JsonFlag, print_json, write_text
 
-__all__ = ["report_command"]
-
 
 def report_command(
     run: Annotated[Path, typer.Argument(help="Folder that 'stormpsr evaluate --out' wrote.")],
@@ -28,7 +26,7 @@ def report_command(
 
     Example: stormpsr report runs/vehicle --out report.html
     """
-    from stormpsr.cli.detect_report import Bar
+    from stormpsr.cli.output import Bar
     from stormpsr.errors import InputError
     from stormpsr.evaluation.report.page import render_report
     from stormpsr.evaluation.run_folder import read_run

@@ -1,104 +1,236 @@
-"""Puts the commands together, and turns errors into one line with the cure."""
+"""`stormpsr run`: steps as they are completed, from a video, a folder or a camera."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import sys
-import traceback
-from collections.abc import Callable
-from functools import cache
-from typing import Annotated, Any, cast
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from stormpsr import __version__
-from stormpsr.cli import commands
-from stormpsr.errors import InputError, StormPSRError
-
-__all__ = ["app", "run"]
-
-# Newer releases of typer carry their own copy of click, older ones import it: take the classes from typer either way.
-_ClickException = cast("type[Exception]", typer.BadParameter.__mro__[2])
-
-app = typer.Typer(
-    name="stormpsr",
-    help="Procedure step recognition: which steps of an assembly have been correctly completed, and when.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # plain help: half the time to answer, and paragraphs that wrap
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+from stormpsr.cli.options import (
+    DetectorStride,
+    TemporalStride,
+    Threads,
+    UnexpectedOption,
+    load,
+    need_recognizer_packages,
 )
-commands.mount(app)
+from stormpsr.cli.output import JsonFlag, counted
+
+if TYPE_CHECKING:
+    from stormpsr.data.events import StepEvent
+    from stormpsr.data.recording import Frame
+    from stormpsr.data.sources import Source
+    from stormpsr.recognizer.model_folder import RecognizerModel
+    from stormpsr.recognizer.recognizer import Recognizer
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"stormpsr {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_show_version, is_eager=True)
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+def run_command(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Folder of a model. Left out, the shipped one is taken."),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A video file, a folder of frames, a recording, the index of a webcam, or the address of a camera "
+            "(rtsp://...).",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        Literal["average", "detection", "temporal", "released"] | None,
+        typer.Option(help="Both streams (average), one alone, or the published program's arithmetic."),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Default: the one in the source's name, else the procedure's first.")
+    ] = None,
+    unexpected: UnexpectedOption = "drop",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Also write the events as they come, in the format of labels (.csv)."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write the video with box, check-list and evidence (.mp4).")
+    ] = None,
+    fps: Annotated[
+        float | None, typer.Option(min=0.1, help="Frames per second of a folder; default: the procedure's.")
+    ] = None,
+    temporal_stride: TemporalStride = None,
+    detector_stride: DetectorStride = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Root options. `--debug` is taken out of the arguments by `run`, so that it may stand anywhere."""
+    """Recognise steps while they are completed. --json prints a line per event.
+
+    Recognition always begins with the first frame: started again, it replaces the files it wrote. Of a camera, frames
+    that come while another is looked at are passed over; Ctrl-C ends it.
+
+    Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
+    """
+    need_recognizer_packages("recognising steps")
+    from stormpsr.errors import InputError
+    from stormpsr.recognizer.model_folder import DEFAULT_MODEL
+    from stormpsr.recognizer.offline import check_variant
+    from stormpsr.recognizer.recognizer import Recognizer
+
+    model_name, text = (DEFAULT_MODEL, model) if source is None else (model, source)
+    if out is not None and out.suffix.lower() != ".csv":
+        raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
+    loaded = load(model_name, temporal_stride, detector_stride, threads)
+    opened = _open(text, loaded, fps)
+    for path in (out, save):
+        if path is not None and opened.is_live and path.exists():
+            raise InputError("this is there already", path=path, cure="choose another name, or delete it")
+        if path is not None and path.resolve() == Path(text).resolve():
+            raise InputError("this would overwrite the source", path=path, cure="choose another name")
+    chosen, guessed = check_variant(loaded.procedure, "" if opened.is_live else _name_of(Path(text)), variant)
+    if guessed and len(loaded.procedure.variants) > 1:
+        others = ", ".join(loaded.procedure.variants)
+        typer.echo(f"note: taking it for variant {chosen!r} (--variant chooses: {others})", err=True)
+    recognizer = Recognizer.of(loaded, method, chosen, unexpected=unexpected)
+    watch = _Watch(recognizer, opened, as_json=as_json)
+    if not as_json:
+        typer.echo(f"{opened.name}: {loaded.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
+    with ExitStack() as files:
+        if out is not None:
+            watch.table = files.enter_context(_created(out))
+        if save is not None:
+            watch.film(files, save, fps or loaded.procedure.fps)
+        watch.run()
+    watch.report([path for path in (out, save) if path is not None])
 
 
-@cache
-def _command() -> Callable[..., Any]:
-    """The tree of commands, put together once."""
-    return typer.main.get_command(app)
+def _open(text: str, model: RecognizerModel, fps: float | None) -> Source:
+    from stormpsr.data.sources import open_source
+    from stormpsr.procedure.model import Procedure
+
+    described = Path(text) / "procedure.yaml"
+    if described.is_file():
+        model.check_procedure(Procedure.load(described), described)
+    return open_source(text, model.procedure, fps=fps, clock=time.monotonic)
 
 
-def run(arguments: list[str]) -> int:
-    """Run the command line; the exit code is returned, never raised."""
-    debug = "--debug" in arguments
-    as_json = "--json" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a dash that the terminal cannot show must not stop the work
-    try:
-        code = _command()(arguments, prog_name="stormpsr", standalone_mode=False)
-        sys.stdout.flush()
-    except _ClickException as error:
-        message: str = error.format_message()  # type: ignore[attr-defined]  # typer does not export the class
-        if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(message)  # the help text is the answer
-            return 0
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context else "stormpsr"
-        message = message.replace("Value error, ", "").rstrip(".")
-        link = "" if message.endswith("?") else ";"
-        return _fail(error, f"{message}{link} see '{where} --help'", debug, as_json)
-    except StormPSRError as error:
-        return _fail(error, str(error), debug, as_json)
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("stopped", err=True)
-        return 130
-    except BrokenPipeError:
-        # the reader of our output went away: nothing to say, nobody to say it to, and nothing left to flush
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(error, f"{place}{(error.strerror or str(error)).lower()}", debug, as_json)
-    return code if isinstance(code, int) else 0
+def _name_of(path: Path) -> str:
+    """What a source is called; a recording's frames may lie in a folder of their own."""
+    place = path.resolve()
+    return place.parent.name if place.name.lower() == "rgb" else place.name
 
 
-def _fail(error: Exception, text: str, debug: bool, as_json: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
-    line = " ".join(text.split())
-    if as_json:
-        where = {"path": error.path, "line": error.line} if isinstance(error, InputError) else {}
-        typer.echo(json.dumps({"error": line, **where}), err=True)
-    else:
-        typer.echo(f"error: {line}", err=True)
-    return 2
+def _created(path: Path) -> TextIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("w", encoding="utf-8", newline="")
+
+
+class _Watch:
+    """Drives the recogniser, and says what it says: on the screen, into the table, into the film."""
+
+    def __init__(self, recognizer: Recognizer, source: Source, *, as_json: bool) -> None:
+        from stormpsr.decoding.checklist import Checklist
+
+        self.recognizer, self.source, self.as_json = recognizer, source, as_json
+        self.checklist = Checklist(recognizer.procedure, recognizer.decoder.variant.name)
+        self.table: TextIO | None = None
+        self.video: Any = None
+        self.n_frames = self.n_events = 0
+        self.seconds = 0.0
+        self.problem: Exception | None = None
+        self._box: Any = None
+        self._started = time.perf_counter()
+
+    def film(self, files: ExitStack, path: Path, default_fps: float) -> None:
+        from stormpsr.recognizer.draw import AnnotatedVideo
+
+        self.video = files.enter_context(AnnotatedVideo(path, fps=self.source.fps or default_fps))
+
+    def run(self) -> None:
+        """All frames. What goes wrong underway is kept for the end, so that the files are whole."""
+        from stormpsr.data.sources import LatestOnly
+        from stormpsr.errors import InputError
+
+        frames = LatestOnly(self.source).frames() if self.source.is_live else self.source.frames()
+        try:
+            for frame in frames:
+                self._frame(frame)
+        except InputError as error:
+            self.problem = error
+        except KeyboardInterrupt:
+            if not self.source.is_live:
+                raise
+
+    def _frame(self, frame: Frame) -> None:
+        events = self.recognizer.update(frame)
+        self.n_frames, self.seconds = self.n_frames + 1, frame.time_seconds
+        self.checklist.update(events)
+        for event in events:
+            self._tell(event)
+        if self.video is not None:
+            self._draw(frame)
+
+    def _tell(self, event: StepEvent) -> None:
+        from stormpsr.data.labels import frame_name
+
+        self.n_events += 1
+        text = self.recognizer.procedure.step(event.step_id).description
+        if self.table is not None:
+            self.table.write(f"{frame_name(event.frame)},{event.step_id},{_cell(text)}\n")
+            self.table.flush()
+        if self.as_json:
+            plain = {
+                "frame": event.frame,
+                "time_seconds": event.time_seconds,
+                "step_id": event.step_id,
+                "step": text,
+                "confidence": event.confidence,
+                "method": event.source,
+            }
+            print(json.dumps(plain, ensure_ascii=False), flush=True)
+        else:
+            print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
+
+    def _draw(self, frame: Frame) -> None:
+        from stormpsr.evaluation.run_folder import METHOD_TITLES
+        from stormpsr.recognizer.draw import draw_annotated
+
+        percept = self.recognizer.percept
+        if percept is not None and percept.detections is not None:
+            self._box = percept.box
+        picture = draw_annotated(
+            frame.image,
+            self.checklist,
+            share_S=self.recognizer.share,
+            box=self._box,
+            time_seconds=frame.time_seconds,
+            title=METHOD_TITLES[self.recognizer.method],
+        )
+        self.video.add(picture, frame.time_seconds)
+
+    def report(self, written: list[Path]) -> None:
+        from stormpsr.errors import InputError
+
+        taken = max(time.perf_counter() - self._started, 1e-9)
+        written = [path for path in written if path.exists()]
+        if not self.as_json and self.n_frames:
+            rate = self.n_frames / taken
+            typer.echo(
+                f"{counted(self.n_events, 'step')} in {self.n_frames} frames ({self.seconds:.1f} s of it), "
+                f"{rate:.0f} frames per second"
+            )
+            for path in written:
+                typer.echo(f"written: {path}")
+        if self.problem is None:
+            return
+        if self.n_frames and isinstance(self.problem, InputError):
+            until = f"what was recognised until then ({counted(self.n_events, 'step')}) is kept"
+            cure = f"{self.problem.cure}; {until}" if self.problem.cure else until
+            raise InputError(self.problem.problem, path=self.problem.path, line=self.problem.line, cure=cure)
+        raise self.problem
+
+
+def _cell(text: str) -> str:
+    """A cell of a CSV file."""
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"') else text

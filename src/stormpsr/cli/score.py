@@ -12,8 +12,6 @@ from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_not
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
 
-__all__ = ["print_summary", "score_command"]
-
 
 def score_command(
     labels: Annotated[Path, typer.Argument(help="PSR_labels.csv, or a folder of recordings.")],
@@ -57,10 +55,10 @@ def score_command(
 
     Example: stormpsr score recordings/ predictions/ --procedure industreal --split test
     """
+    from stormpsr.data.labels import Note
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.runner import score_files, summary_csv, summary_json
-    from stormpsr.labels import Note
-    from stormpsr.procedure import Procedure
+    from stormpsr.evaluation.score_files import score_files, summary_csv, summary_json
+    from stormpsr.procedure.model import Procedure
 
     _check_ending(out, (".json", ".csv"))
     _check_ending(plot, (".png", ".svg", ".pdf"))

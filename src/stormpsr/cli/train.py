@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from stormpsr.training.plan import RunPlan
     from stormpsr.training.stages import Run, StageName
 
-__all__ = ["train_command"]
 
 _ITEMS = {"locator": "images", "encoder": "images", "temporal": "clips", "joint": "clips"}
 
@@ -64,7 +63,7 @@ def train_command(
 
     Example: stormpsr train all --preset synthetic --data data/vehicle --out runs/vehicle
     """
-    from stormpsr.cli.extras import need_train_extra
+    from stormpsr.cli.options import need_train_extra
 
     need_train_extra("training")
     from stormpsr.config import load_config
@@ -153,7 +152,7 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
 
 
 def _show_results(done: dict[str, Path], as_json: bool) -> None:
-    from stormpsr.checkpoint import load_checkpoint
+    from stormpsr.models.checkpoint import load_checkpoint
 
     metrics = {name: dict(load_checkpoint(folder).metrics) for name, folder in done.items()}
     if as_json:

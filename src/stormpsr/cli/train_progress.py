@@ -11,8 +11,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-__all__ = ["TrainingBars"]
-
 
 class TrainingBars:
     """Bars on the error stream, one per thing that takes time; plain lines where there is no terminal."""

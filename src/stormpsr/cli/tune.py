@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.detect_report import Bar
-from stormpsr.cli.output import JsonFlag, number, print_json, print_table
-from stormpsr.cli.recognizer_options import (
+from stormpsr.cli.options import (
     CacheOption,
     DataOption,
     ModelArgument,
@@ -19,11 +17,11 @@ from stormpsr.cli.recognizer_options import (
     load,
     need_recognizer_packages,
 )
+from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_table
 
 if TYPE_CHECKING:
     from stormpsr.recognizer.tuning import Scored
 
-__all__ = ["tune_command"]
 
 _COLUMNS = {  # settings, as the table calls them
     "threshold": "threshold",
@@ -76,9 +74,8 @@ def tune_command(
     need_recognizer_packages("tuning a model")
     from dataclasses import asdict
 
-    from stormpsr.datasets import find_recordings
-    from stormpsr.recognizer.batched import perceive_recordings
-    from stormpsr.recognizer.labelled import LabelledPercepts
+    from stormpsr.data.layouts import find_recordings
+    from stormpsr.recognizer.offline import LabelledPercepts, perceive_recordings
     from stormpsr.recognizer.tuning import check_objective, choose, front, grid_of, score_settings, store_tuned
 
     check_objective(objective, max_delay, among)
@@ -130,7 +127,7 @@ def _draw(
         if not dry_run:
             typer.echo("note: without matplotlib (pip install 'stormpsr[plot]') nothing is drawn", err=True)
         return None
-    from stormpsr.recognizer.tuning_plot import plot_fronts
+    from stormpsr.recognizer.tuning import plot_fronts
 
     path = plot or model / "tuning.png"
     plot_fronts(path, scored, chosen, title)

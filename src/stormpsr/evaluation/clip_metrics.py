@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import f1_score
 
-__all__ = ["ClipScores", "average_precision", "score_clips"]
-
 Bits = NDArray[np.integer]
 Floats = NDArray[np.floating]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-__all__ = ["damerau_levenshtein"]
-
 
 def damerau_levenshtein(
     source: Sequence[Hashable],

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal, get_args
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.edit_distance import damerau_levenshtein
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
-
-__all__ = ["Match", "Protocol", "Scores", "score"]
+from stormpsr.procedure.model import Procedure
 
 Protocol = Literal["paper", "industreal", "storm"]
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
 
-__all__ = ["NeighbourScores", "nearest_states", "score_neighbours"]
-
 _FRAMES_AT_ONCE = 1024
 
 

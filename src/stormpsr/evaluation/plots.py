@@ -1,21 +1,29 @@
-"""Pictures of a summary: how soon steps are recognised, and labels against events over time."""
+"""Plots: scores of predicted events, embeddings in the plane, and a detector's precision, confusion and reliability.
+
+Shape legend: F frames, D dimensions, C components.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stormpsr.errors import MissingExtraError
+from stormpsr.detectors.calibration import Reliability
+from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.summary import RecordingResult, Summary, recognised_within
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure, bit_string
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_summary"]
+    from stormpsr.evaluation.detection_metrics import AveragePrecision
+
 
 # colours that people with any kind of colour vision can tell apart (Okabe and Ito); the shapes differ as well
 _COMPLETED, _RECOGNISED, _FALSE, _MISSED = "#000000", "#0072B2", "#D55E00", "#CC79A7"
@@ -126,3 +134,145 @@ def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure) ->
     axis.set_title(f"{result.name}   {figures}", loc="left", fontsize=9)
     axis.grid(axis="x", alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+_MOST_NAMED_STATES = 20
+
+
+def plot_embeddings(
+    embedding_FD: NDArray[Any],
+    states_FC: NDArray[np.integer],
+    fps: float,
+    procedure: Procedure,
+    path: Path,
+    *,
+    seed: int,
+) -> None:
+    """Project the embeddings of one recording with t-SNE and draw them twice, by state and by time."""
+    if len(embedding_FD) < 10:
+        raise InputError(f"{len(embedding_FD)} frames are too few for a picture", cure="take more of the frames")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("drawing", "plot", "matplotlib") from error
+    point_F2 = _project(np.asarray(embedding_FD, dtype=np.float32), seed)
+    states = [tuple(int(bit) for bit in row) for row in states_FC]
+    in_order = list(dict.fromkeys(states))
+    figure = Figure(figsize=(13, 5.6), layout="constrained", facecolor="white")
+    by_state, by_time = figure.subplots(1, 2)
+    _draw_path(by_state, point_F2)
+    colours = _spread_colours(len(in_order))
+    for number, state in enumerate(in_order):
+        chosen = np.array([other == state for other in states])
+        name = bit_string(state) if number < _MOST_NAMED_STATES else None
+        by_state.scatter(*point_F2[chosen].T, s=14, color=colours[number], label=name, zorder=2)
+    by_state.set_title(f"by state ({procedure.name}, in order of appearance)", fontsize=10)
+    by_state.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    _draw_path(by_time, point_F2)
+    seconds_F = np.arange(len(point_F2)) / fps
+    drawn = by_time.scatter(*point_F2.T, s=14, c=seconds_F, cmap="viridis", zorder=2)
+    figure.colorbar(drawn, ax=by_time, label="seconds")
+    by_time.set_title("by time", fontsize=10)
+    for axis in (by_state, by_time):
+        axis.set_xticks([])
+        axis.set_yticks([])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def _project(embedding_FD: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    try:
+        manifold = import_module("sklearn.manifold")
+    except ImportError as error:
+        raise MissingExtraError("projecting embeddings", "plot", "scikit-learn") from error
+    perplexity = min(30.0, (len(embedding_FD) - 1) / 3)
+    projection = manifold.TSNE(n_components=2, perplexity=perplexity, init="pca", random_state=seed)
+    return np.asarray(projection.fit_transform(embedding_FD), dtype=np.float32)
+
+
+def _draw_path(axis: Any, point_F2: NDArray[np.float32]) -> None:
+    """A thin line from frame to frame."""
+    axis.plot(*point_F2.T, color="#bbbbbb", linewidth=0.4, zorder=1)
+
+
+def _spread_colours(n: int) -> NDArray[np.float64]:
+    from matplotlib import colormaps
+
+    return np.asarray(colormaps["turbo"](np.linspace(0.05, 0.95, max(n, 2))))
+
+
+_INK, _ACCENT, _PALE = "#22303c", "#1f6e8c", "#b9c4cc"
+
+
+def draw_precision_recall(path: Path, precision: AveragePrecision, procedure: Procedure) -> None:
+    """A thin line per class, a thick one for their mean, at an overlap of 0.5."""
+    figure, axis = _figure(6.4, 4.8)
+    recalls = np.linspace(0, 1, 101)
+    for curve in precision.curve_by_class.values():
+        axis.plot(recalls, curve, color=_PALE, linewidth=0.9)
+    if precision.curve_by_class:
+        mean = np.mean(list(precision.curve_by_class.values()), axis=0)
+        label = f"mean of {len(precision.curve_by_class)} classes: {precision.map50:.3f} mAP@50"
+        axis.plot(recalls, mean, color=_ACCENT, linewidth=2.5, label=label)
+        axis.legend(loc="lower left", frameon=False)
+    weakest = sorted(precision.ap50_by_class.items(), key=lambda item: item[1])[:3]
+    names = ", ".join(f"{procedure.states[k].name} {value:.2f}" for k, value in weakest)
+    axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
+    axis.set_title("Precision and recall" + (f"\nweakest: {names}" if names else ""), loc="left", fontsize=10)
+    _save(figure, axis, path)
+
+
+def draw_confusion(path: Path, counts: NDArray[np.int64], procedure: Procedure) -> None:
+    """Each column is a true class and sums to 1; classes that neither occur nor are reported are left out."""
+    used = [k for k in range(len(counts)) if counts[k].any() or counts[:, k].any()]
+    names = [*(state.name for state in procedure.states), ""]
+    rows = ["nothing" if k == len(counts) - 1 else names[k] for k in used]
+    columns = ["unreadable" if k == len(counts) - 1 else names[k] for k in used]
+    chosen = counts[np.ix_(used, used)]
+    shares = chosen / np.maximum(chosen.sum(axis=0, keepdims=True), 1)
+    side = 2.6 + 0.34 * len(used)
+    figure, axis = _figure(side + 0.6, side)
+    image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for i, j in zip(*np.nonzero(shares >= 0.005), strict=True):
+        colour = "white" if shares[i, j] > 0.6 else _INK
+        axis.text(j, i, f"{shares[i, j]:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=colour)
+    axis.set_xticks(range(len(used)), columns, rotation=90, fontsize=7)
+    axis.set_yticks(range(len(used)), rows, fontsize=7)
+    axis.set(xlabel="true state", ylabel="reported state")
+    axis.set_title("Confusion, normalised per true state", loc="left", fontsize=10)
+    figure.colorbar(image, ax=axis, fraction=0.04, pad=0.02)
+    _save(figure, axis, path, grid=False)
+
+
+def draw_reliability(path: Path, named: Sequence[tuple[str, Reliability]]) -> None:
+    """Share of right detections against confidence, for one or several calibrations."""
+    figure, axis = _figure(5.2, 4.8)
+    axis.plot([0, 1], [0, 1], color=_PALE, linestyle="--", linewidth=1)
+    colours = (_ACCENT, "#c2452d", "#2f9e63", "#8a5fb0")
+    for (name, bins), colour in zip(named, colours, strict=False):
+        filled = bins.count > 0
+        x, y, n = bins.mean_confidence[filled], bins.share_right[filled], bins.count[filled]
+        label = f"{name} (expected error {bins.expected_error:.3f})"
+        axis.plot(x, y, color=colour, linewidth=1.5, label=label)
+        axis.scatter(x, y, s=12 + 160 * n / max(n.sum(), 1), color=colour, alpha=0.8, linewidths=0)
+    axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share of right detections", aspect="equal")
+    axis.set_title("Reliability", loc="left", fontsize=10)
+    axis.legend(loc="upper left", frameon=False, fontsize=8)
+    _save(figure, axis, path)
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise MissingExtraError("drawing", "plot", "matplotlib") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _save(figure: Figure, axis: Axes, path: Path, *, grid: bool = True) -> None:
+    if grid:
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130, bbox_inches="tight")

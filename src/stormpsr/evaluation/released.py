@@ -14,13 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.edit_distance import damerau_levenshtein
 from stormpsr.evaluation.metrics import Match, Scores
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
-
-__all__ = ["score_as_released"]
+from stormpsr.procedure.model import Procedure
 
 Program = Literal["industreal", "storm"]
 Frames = NDArray[np.int64]

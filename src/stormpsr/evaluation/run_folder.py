@@ -23,11 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
-
-__all__ = ["METHOD_TITLES", "MethodInfo", "RecordingRun", "Run", "RunInfo", "read_run", "write_recording", "write_run"]
+from stormpsr.procedure.model import Procedure
 
 RUN_FILE, PROCEDURE_FILE, RECORDINGS_FOLDER = "run.json", "procedure.yaml", "recordings"
 _FORMAT = "stormpsr run 1"

@@ -10,22 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.events import StepEvent
+from stormpsr.data.labels import StateTimeline
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, Scores, f1_score, score
-from stormpsr.events import StepEvent
-from stormpsr.labels import StateTimeline
-from stormpsr.procedure import Procedure, StepKind
-
-__all__ = [
-    "GroupSummary",
-    "Interval",
-    "RecordingResult",
-    "StepSummary",
-    "Summary",
-    "contains_errors",
-    "recognised_within",
-    "summarise",
-]
+from stormpsr.procedure.model import Procedure, StepKind
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ from torch import nn
 
 from stormpsr.errors import InputError
 from stormpsr.models.torchvision_ops import make_torchvision_importable
-from stormpsr.yaml_nodes import guess
-
-__all__ = ["PACKAGED_WEIGHTS", "create_backbone"]
+from stormpsr.yaml_loader import guess
 
 # backbone -> package, class and method that give the path of its ImageNet weights
 PACKAGED_WEIGHTS: Mapping[str, tuple[str, str, str]] = {

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stormpsr.models.attention_pooling import EmbedByQueries, ReadByQueries
 from stormpsr.models.backbones import create_backbone
 from stormpsr.models.locator import Locator, Motion, crop
-from stormpsr.models.reading import EmbedByQueries, ReadByQueries
-
-__all__ = ["ProjectionNorm", "SpatialEncoder"]
 
 ProjectionNorm = Literal["batch", "none"]
 

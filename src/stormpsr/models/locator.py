@@ -17,8 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Locator", "Motion", "best_box", "box_losses", "crop", "generalised_overlap", "overlap"]
-
 _LOOK = 80  # pixels of a side that the locator sees: enough to find a thing, too few to read it
 _CELLS = 20  # of a side
 _WIDEN = 1.25  # what surrounds the assembly tells whether a hand covers it

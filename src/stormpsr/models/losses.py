@@ -10,8 +10,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["SupConForm", "supervised_contrastive_loss"]
-
 SupConForm = Literal["paper", "common"]
 
 

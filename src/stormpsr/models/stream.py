@@ -11,8 +11,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from stormpsr.config import Config, EncoderConfig, LSTMConfig, MLPConfig, StatesConfig, TCNConfig
-from stormpsr.models.detector_start import is_detector, start_from_detector
 from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.start_weights import is_detector, start_from_detector
 from stormpsr.models.temporal import (
     AveragedModel,
     LSTMModel,
@@ -22,8 +22,6 @@ from stormpsr.models.temporal import (
     TemporalModel,
     TransformerModel,
 )
-
-__all__ = ["SpatioTemporalModel", "build_encoder", "build_stream", "build_temporal"]
 
 
 class SpatioTemporalModel(nn.Module):

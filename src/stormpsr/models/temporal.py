@@ -14,16 +14,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "AveragedModel",
-    "LSTMModel",
-    "MLPModel",
-    "StatesModel",
-    "TCNModel",
-    "TemporalModel",
-    "TransformerModel",
-]
-
 
 class TemporalModel(nn.Module):
     """What all have in common."""

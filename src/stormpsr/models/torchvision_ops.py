@@ -12,8 +12,6 @@ from importlib import import_module
 
 import torch
 
-__all__ = ["make_torchvision_importable"]
-
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _OPERATORS = ("nms", "qnms")
 _declared: list[torch.library.Library] = []  # the declarations live as long as this does

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
 
-__all__ = ["Due", "EmbeddingRing", "Schedule", "tick_of"]
-
 _MOST_BACKWARDS_SECONDS = 1.0  # cameras may deliver frames slightly out of order
 
 

@@ -6,29 +6,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stormpsr.errors import InputError
+from stormpsr.data.events import StepEvent
+from stormpsr.decoding.fusion_batch import FusionGrid
+from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.metrics import Scores, score
-from stormpsr.events import StepEvent
-from stormpsr.recognition.fusion_grid import FusionGrid
-from stormpsr.recognizer.folder import SETTINGS_FILE, RecognizerModel, read_metrics, write_metrics
-from stormpsr.recognizer.labelled import LabelledPercepts
-from stormpsr.recognizer.settings import MethodSettings, load_settings, save_settings
-
-__all__ = [
-    "GRIDS",
-    "Objective",
-    "Scored",
-    "check_objective",
-    "choose",
-    "front",
-    "grid_of",
-    "score_settings",
-    "store_tuned",
-]
+from stormpsr.evaluation.run_folder import METHOD_TITLES
+from stormpsr.recognizer.model_folder import (
+    SETTINGS_FILE,
+    MethodSettings,
+    RecognizerModel,
+    load_settings,
+    read_metrics,
+    save_settings,
+    write_metrics,
+)
+from stormpsr.recognizer.offline import LabelledPercepts
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
@@ -221,3 +218,41 @@ def store_tuned(model: RecognizerModel, chosen: Mapping[str, Scored], about: Map
     }
     metrics = read_metrics(model.path)
     write_metrics(model.path, {**metrics, "tuning": {**metrics.get("tuning", {}), **about, **reached}})
+
+
+_COLOURS = {"detection": "#b8860b", "temporal": "#3a6fb0", "average": "#b03a48"}
+
+
+def plot_fronts(path: Path, scored: Mapping[str, Sequence[Scored]], chosen: Mapping[str, Scored], title: str) -> None:
+    """Every setting as a dot, each method's front as a line, the chosen settings marked."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("drawing the front", "plot", "matplotlib") from error
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.subplots()
+    for method, tried in scored.items():
+        colour = _COLOURS.get(method, "#555555")
+        dots = [one for one in tried if one.delay_seconds is not None]
+        axes.scatter([s.delay_seconds for s in dots], [s.f1 for s in dots], s=3, alpha=0.15, color=colour, linewidths=0)
+        edge = front(tried)
+        label = METHOD_TITLES.get(method, method)
+        axes.plot([s.delay_seconds for s in edge], [s.f1 for s in edge], color=colour, label=label, linewidth=1.8)
+        best = chosen[method]
+        if best.delay_seconds is not None:
+            axes.plot(best.delay_seconds, best.f1, marker="o", markersize=9, color=colour, markeredgecolor="black")
+    edges = [s for tried in scored.values() for s in front(tried)]
+    if edges:  # settings that recognise next to nothing are of no interest
+        low = min(s.f1 for s in edges)
+        axes.set_ylim(max(0.0, min(low, 0.5) - 0.05), 1.0)
+        axes.set_xlim(0, 1.6 * max(s.delay_seconds or 0.0 for s in edges) + 1)
+        axes.legend(loc="lower right")
+    axes.set_xlabel("mean delay tau (s)")
+    axes.set_ylabel("F1")
+    axes.set_title(title, fontsize=11)
+    axes.grid(alpha=0.25)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)

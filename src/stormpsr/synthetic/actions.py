@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.procedure import StepKind, Variant
+from stormpsr.procedure.model import StepKind, Variant
 from stormpsr.synthetic.product import Product
-
-__all__ = ["Action", "ErrorRates", "draw_actions"]
 
 
 @dataclass(frozen=True)

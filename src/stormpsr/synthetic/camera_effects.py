@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from stormpsr.synthetic.look import Look
 
-__all__ = ["Lens", "Sensor", "encode_jpeg"]
-
 Floats = NDArray[np.float32]
 Picture = NDArray[np.uint8]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.procedure import StepKind
+from stormpsr.procedure.model import StepKind
 from stormpsr.synthetic.motion import (
     Anchor,
     Floats,
@@ -28,12 +28,10 @@ from stormpsr.synthetic.motion import (
 )
 from stormpsr.synthetic.plan import Activity, Plan, random_stream
 from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.profiles import Traits
 from stormpsr.synthetic.reach import Reach, curls, move_hands, move_parts
 from stormpsr.synthetic.stage import UP, Segment, Stage, fastening, segments_of, set_the_stage
 from stormpsr.synthetic.timeline import Timeline
-from stormpsr.synthetic.traits import Traits
-
-__all__ = ["perform"]
 
 
 def perform(

@@ -25,8 +25,6 @@ from stormpsr.errors import InputError, StormPSRError
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.recording_spec import DatasetSpec, RecordingSpec, product_digest
 
-__all__ = ["DATASET_FILE", "RECORDING_FILE", "GenerateResult", "generate", "recording_folder"]
-
 DATASET_FILE = "dataset.json"
 RECORDING_FILE = "recording.json"
 ATTEMPTS = 3

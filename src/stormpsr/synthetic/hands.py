@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.synthetic.meshes import Mesh, merge
-from stormpsr.synthetic.surfaces import contour
-
-__all__ = ["CURL_LEVELS", "HandMesh", "forearm_mesh", "forearm_pose", "hand_mesh"]
+from stormpsr.synthetic.vtk_tools import contour
 
 Floats = NDArray[np.float32]
 

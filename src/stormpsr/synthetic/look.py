@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.product import Product
 
-__all__ = ["CLUTTER_KINDS", "TABLE_KINDS", "Clutter", "Light", "Look", "Spare"]
-
 Colour = tuple[float, float, float]  # red, green, blue from 0 to 1
 
 TABLE_KINDS = ("wood", "mat", "fabric", "concrete", "laminate")

@@ -11,22 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Anchor",
-    "apply",
-    "follow",
-    "frame_from_axes",
-    "look_at",
-    "lowpass",
-    "matrix_from_quaternion",
-    "minimum_jerk",
-    "pose",
-    "quaternion_from_matrix",
-    "rotation",
-    "slerp",
-    "slow_noise",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -1,4 +1,6 @@
-"""The person: who they are, and how a plan becomes movement.
+"""Who the person is: body and habits, drawn once per recording.
+
+The person: who they are, and how a plan becomes movement.
 
 `simulate` is the way in: a product, a variant and a seed give a `Timeline` that the renderer draws, and the `Plan` it
 follows. Everything is numpy and deterministic.
@@ -6,16 +8,13 @@ follows. Everything is numpy and deterministic.
 
 from __future__ import annotations
 
-from stormpsr.procedure import Variant
+from stormpsr.procedure.model import Variant
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.choreography import perform
 from stormpsr.synthetic.plan import Plan, draw_plan, random_stream
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.profiles import Profile
+from stormpsr.synthetic.profiles import Profile, Traits, draw_traits
 from stormpsr.synthetic.timeline import Timeline
-from stormpsr.synthetic.traits import Traits, draw_traits
-
-__all__ = ["default_rates", "simulate"]
 
 
 def simulate(

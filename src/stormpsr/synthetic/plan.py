@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
-from stormpsr.procedure import StepKind, Variant
+from stormpsr.procedure.model import StepKind, Variant
 from stormpsr.synthetic.actions import Action, ErrorRates, draw_actions
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import Profile
-
-__all__ = ["Activity", "ClearMoment", "Phase", "Plan", "draw_plan", "random_stream"]
 
 
 class Activity(IntEnum):

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stormpsr.data.labels import STATES_FILE, frame_name, read_states
+from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.errors import InputError
-from stormpsr.labels import STATES_FILE, frame_name, read_states
-from stormpsr.procedure import Procedure, StateBits
+from stormpsr.procedure.model import Procedure, StateBits
 from stormpsr.synthetic.stats import recording_folders
-from stormpsr.synthetic.visibility import VISIBILITY_FILE, read_visibility
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-__all__ = ["Sample", "draw_samples", "write_preview"]
 
 
 @dataclass(frozen=True)

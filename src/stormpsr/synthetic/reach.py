@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.procedure import StepKind
+from stormpsr.procedure.model import StepKind
 from stormpsr.synthetic.actions import Action
 from stormpsr.synthetic.motion import (
     Anchor,
@@ -31,11 +31,9 @@ from stormpsr.synthetic.motion import (
 )
 from stormpsr.synthetic.plan import Activity, Plan
 from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.profiles import Traits
 from stormpsr.synthetic.stage import UP, Segment, Stage, fastening
 from stormpsr.synthetic.timeline import PartPlace
-from stormpsr.synthetic.traits import Traits
-
-__all__ = ["FINGERTIPS_3", "Reach", "curls", "move_hands", "move_parts"]
 
 FINGERTIPS_3 = np.array([0.112, 0.006, -0.062])  # in the frame of a wrist of scale 1, fingers curled around a part
 KNUCKLES_3 = np.array([0.1, 0.0, -0.035])  # what lies over a part that a hand covers

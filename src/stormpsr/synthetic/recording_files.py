@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr import __version__
-from stormpsr.errors import InputError
-from stormpsr.labels import (
+from stormpsr.data.labels import (
     STATES_FILE,
     STEPS_FILE,
     STEPS_WITH_ERRORS_FILE,
@@ -25,29 +24,19 @@ from stormpsr.labels import (
     write_states,
     write_steps,
 )
-from stormpsr.procedure import Procedure, StateKind
+from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.operator import simulate
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.profiles import profile_named
+from stormpsr.synthetic.profiles import Traits, profile_named
 from stormpsr.synthetic.recording_spec import RecordingSpec
 from stormpsr.synthetic.timeline import Timeline
-from stormpsr.synthetic.traits import Traits
-from stormpsr.synthetic.visibility import VISIBILITY_FILE, Visibility, write_visibility
 
 if TYPE_CHECKING:
     from stormpsr.synthetic.render import RenderedFrame, Renderer
 
-__all__ = [
-    "BOXES_FILE",
-    "VIDEO_FILE",
-    "Measured",
-    "coco_annotation",
-    "coco_boxes",
-    "draw_recording",
-    "look_of",
-    "measure",
-]
 
 BOXES_FILE = "OD_labels.json"
 PROCEDURE_FILE = "procedure.yaml"

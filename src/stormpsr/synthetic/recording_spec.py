@@ -14,8 +14,6 @@ from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import profile_named
 
-__all__ = ["MAX_SIZE", "SPLITS", "DatasetSpec", "RecordingSpec", "product_digest"]
-
 SPLITS = ("train", "val", "test")
 MIN_SIZE, MAX_SIZE = 16, 2048
 

@@ -30,15 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
-from stormpsr.synthetic.backdrop import Backdrop
+from stormpsr.synthetic.backdrop import Backdrop, ShadowMap
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.product import Part, Product
 from stormpsr.synthetic.scene import ID_BACKDROP, ID_HANDS, ID_STATIC, ID_TOOL, Scene, part_id
-from stormpsr.synthetic.shadows import ShadowMap
 from stormpsr.synthetic.timeline import PartPlace, Timeline
-
-__all__ = ["RenderedFrame", "Renderer"]
 
 Floats = NDArray[np.float32]
 

@@ -15,16 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.synthetic.backdrop import ConvexPieces
 from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, forearm_pose, hand_mesh
 from stormpsr.synthetic.look import Look
-from stormpsr.synthetic.meshes import Mesh, merge
-from stormpsr.synthetic.opengl import require_opengl
+from stormpsr.synthetic.meshes import Mesh, clutter_mesh, merge, screwdriver
 from stormpsr.synthetic.product import Part, Product
-from stormpsr.synthetic.props import clutter_mesh, screwdriver
-from stormpsr.synthetic.shadows import ConvexPieces
-from stormpsr.synthetic.surfaces import require_vtk
-
-__all__ = ["ID_BACKDROP", "ID_HANDS", "ID_STATIC", "ID_TOOL", "Actor", "Scene", "part_id"]
+from stormpsr.synthetic.vtk_tools import require_opengl, require_vtk
 
 Floats = NDArray[np.float32]
 

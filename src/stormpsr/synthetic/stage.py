@@ -13,9 +13,7 @@ import numpy as np
 from stormpsr.synthetic.motion import Floats, pose, rotation
 from stormpsr.synthetic.plan import Activity, Plan
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.traits import Traits
-
-__all__ = ["UP", "Segment", "Stage", "fastening", "segments_of", "set_the_stage"]
+from stormpsr.synthetic.profiles import Traits
 
 FIELD_OF_VIEW_DEGREES = 62.0
 FILL = 0.52  # share of the image's width that the object's longest side takes on average

@@ -1,4 +1,6 @@
-"""Single renders of every state a detector knows: the synthetic images that key-frame sampling and detectors take.
+"""Single pictures of a state: random view, light, background and hands, for training on images rather than videos.
+
+Single renders of every state a detector knows: the synthetic images that key-frame sampling and detectors take.
 
     OUT/images/<class>_<number>.jpg      random pose, light, background and partly hands
     OUT/annotations.json                 COCO: one box per picture, its category is the state's class
@@ -18,20 +20,175 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stormpsr import __version__
 from stormpsr.errors import InputError
-from stormpsr.procedure import AssemblyState, StateBits, StateKind, StepKind
+from stormpsr.procedure.model import AssemblyState, StateBits, StateKind, StepKind
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
+from stormpsr.synthetic.look import Look
+from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.plan import random_stream
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.recording_files import coco_annotation
 from stormpsr.synthetic.recording_spec import product_digest
+from stormpsr.synthetic.render import RenderedFrame, Renderer
+from stormpsr.synthetic.timeline import PartPlace, Timeline
 
-__all__ = ["ANNOTATIONS_FILE", "UNLISTED", "draw_states", "wrong_variant"]
+Floats = NDArray[np.float32]
+
+
+class StateRenderer:
+    """Draws states of one product, each picture with a look, a view and hands of its own, in one window."""
+
+    def __init__(self, product: Product, size: int | tuple[int, int] = 128) -> None:
+        self.product = product
+        self._renderer = Renderer(product, Look.draw(product, 0), size)
+        self._look: int | None = None
+
+    def __enter__(self) -> StateRenderer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._renderer.close()
+
+    def render(self, bits: Sequence[int], seed: int, hands: float = 0.5, look: int | None = None) -> RenderedFrame:
+        """A picture of the state (per component 1 seated, 0 absent, -1 wrong).
+
+        `hands` from 0 to 1 is the probability of each hand, and how far it reaches over the object. Components that
+        are absent lie somewhere on the table, or not. Pictures with the same `look` (by default the seed) share
+        colours, light and background; a new look takes longer than a picture.
+        """
+        look = seed if look is None else look
+        if look != self._look:
+            self._renderer.set_look(Look.draw(self.product, look))
+            self._look = look
+        return self._renderer.render(state_timeline(self.product, bits, seed, hands), 0)
+
+    def encode(self, frame: RenderedFrame) -> bytes:
+        return self._renderer.encode(frame)
+
+
+def render_state(
+    product: Product, bits: Sequence[int], seed: int, size: int | tuple[int, int] = 128, hands: float = 0.5
+) -> tuple[NDArray[np.uint8], tuple[float, float, float, float] | None, RenderedFrame]:
+    """One picture, the box around the assembly, and what can be seen of it. For many, keep a `StateRenderer`."""
+    with StateRenderer(product, size) as renderer:
+        frame = renderer.render(bits, seed, hands)
+    return frame.image, frame.box, frame
+
+
+def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: float = 0.5) -> Timeline:
+    """A timeline of one frame that shows a state from a random viewpoint."""
+    state = product.procedure().check_bits(bits)
+    for k, bit in enumerate(state):
+        if bit == -1 and not product.parts[k].wrong_poses:
+            raise InputError(f"component {product.parts[k].name!r} has no wrong pose", cure="add one under 'wrong'")
+    if not 0 <= hands <= 1:
+        raise InputError(f"hands is {hands}, but it must be from 0 to 1")
+    rng = np.random.default_rng((seed, 1))
+    object_44 = _random_object(rng)
+    middle = (object_44 @ np.append(product.bounds_23.mean(axis=0), 1.0))[:3]
+    camera_44 = _random_camera(rng, middle)
+    places, poses, choices = _random_parts(rng, product, state)
+    hand_poses, elbows, curls, visible = _random_hands(rng, middle, hands)
+    tool_44 = pose_matrix(tuple(middle + rng.normal(0, 0.05, 3)), tuple(rng.uniform((0, 20, 0), (0, 90, 360))))
+    return Timeline(
+        fps=product.procedure().fps,
+        camera_pose_F44=camera_44[None],
+        object_pose_F44=object_44[None],
+        part_place_FC=places[None],
+        part_pose_FC44=poses[None],
+        wrong_choice_FC=choices[None],
+        hand_pose_FH44=hand_poses[None],
+        hand_curl_FH=curls[None],
+        hand_visible_FH=visible[None],
+        elbow_FH3=elbows[None],
+        tool_pose_F44=tool_44[None],
+        tool_visible_F=np.array([bool(visible.any() and rng.random() < 0.15)]),
+        activity_F=np.zeros(1, dtype=np.uint8),
+        activity_names=("still",),
+    )
+
+
+def look_at(eye_3: NDArray[np.floating], target_3: NDArray[np.floating], roll_degrees: float = 0.0) -> Floats:
+    """A camera pose at `eye_3` that looks at `target_3`, with the world's z up in the picture."""
+    back = np.asarray(eye_3, dtype=np.float64) - target_3
+    back /= np.linalg.norm(back)
+    right = np.cross([0.0, 0.0, 1.0], back)
+    right = right / np.linalg.norm(right) if np.linalg.norm(right) > 1e-6 else np.array([1.0, 0.0, 0.0])
+    pose_44 = np.eye(4, dtype=np.float32)
+    pose_44[:3, :3] = np.stack([right, np.cross(back, right), back], axis=1)
+    pose_44[:3, 3] = eye_3
+    return np.asarray(pose_44 @ pose_matrix((0, 0, 0), (0, 0, roll_degrees)), dtype=np.float32)
+
+
+def _random_object(rng: np.random.Generator) -> Floats:
+    """On the table, or now and then lifted and tilted, turned anyhow."""
+    lifted = rng.random() < 0.35
+    height = rng.uniform(0.03, 0.14) if lifted else 0.0
+    tilt_x, tilt_y = rng.normal(0, 16, 2) if lifted else (0.0, 0.0)
+    at = (float(rng.normal(0, 0.03)), float(rng.normal(0, 0.03)), float(height))
+    return pose_matrix(at, (float(tilt_x), float(tilt_y), float(rng.uniform(0, 360))))
+
+
+def _random_camera(rng: np.random.Generator, middle_3: Floats) -> Floats:
+    distance, elevation = rng.uniform(0.32, 0.46), np.deg2rad(rng.uniform(35, 68))
+    azimuth = np.deg2rad(-90 + rng.normal(0, 18))
+    away = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+    target = middle_3 + np.append(rng.normal(0, 0.035, 2), 0.0)
+    return look_at(middle_3 + distance * away, target, float(rng.normal(0, 5)))
+
+
+def _random_parts(
+    rng: np.random.Generator, product: Product, state: tuple[int, ...]
+) -> tuple[NDArray[np.uint8], Floats, NDArray[np.uint8]]:
+    places = np.zeros(product.n_components, dtype=np.uint8)
+    poses = np.tile(np.eye(4, dtype=np.float32), (product.n_components, 1, 1))
+    choices = np.zeros(product.n_components, dtype=np.uint8)
+    for k, (part, bit) in enumerate(zip(product.parts, state, strict=True)):
+        if bit == 0:
+            places[k] = PartPlace.TABLE if rng.random() < 0.6 else PartPlace.AWAY
+            around, reach = rng.uniform(0, 2 * np.pi), rng.uniform(0.19, 0.36)
+            at = (float(reach * np.cos(around)), float(reach * np.sin(around)), 0.0)
+            poses[k] = pose_matrix(at, (0.0, 0.0, float(rng.uniform(0, 360)))) @ part.rest_44
+        else:
+            places[k] = PartPlace.SEATED if bit == 1 else PartPlace.WRONG
+            choices[k] = rng.integers(len(part.wrong_poses)) if bit == -1 else 0
+    return places, poses, choices
+
+
+def _random_hands(
+    rng: np.random.Generator, middle_3: Floats, hands: float
+) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """Hands that come from the person's side and end somewhere between beside and on top of the object."""
+    poses = np.tile(np.eye(4, dtype=np.float32), (2, 1, 1))
+    elbows = np.zeros((2, 3), dtype=np.float32)
+    for side, sign in ((0, -1.0), (1, 1.0)):
+        elbows[side] = (sign * rng.uniform(0.16, 0.3), -0.42, rng.uniform(0.03, 0.12))
+        beside = np.array([sign * 0.12, -0.05, 0.01])
+        tip = middle_3 + beside * rng.uniform(1.1 - 0.8 * hands, 1.7) + rng.normal(0, 0.02, 3)
+        tip[2] = max(tip[2], 0.03)
+        forward = tip - elbows[side]
+        forward[2] = -rng.uniform(0.0, 0.35) * np.linalg.norm(forward)
+        forward /= np.linalg.norm(forward)
+        back = np.array([sign * rng.normal(0.35, 0.35), 0.0, 1.0])
+        back -= forward * (back @ forward)
+        back /= np.linalg.norm(back)
+        poses[side, :3, :3] = np.stack([forward, np.cross(back, forward), back], axis=1)
+        poses[side, :3, 3] = tip - forward * 0.15
+    curls = rng.uniform(0.15, 0.75, 2).astype(np.float32)
+    return poses, elbows, curls, rng.random(2) < hands
+
 
 ANNOTATIONS_FILE = "annotations.json"
 STATES_FILE = "states.json"
@@ -71,7 +228,6 @@ def draw_states(
 
     The folder is there when all of them are, and not before.
     """
-    from stormpsr.synthetic.single_states import StateRenderer
 
     if per_state < 0 or walks < 0 or per_state + walks < 1:
         raise InputError(f"{per_state} pictures per state and {walks} of walks", cure="at least one is needed")

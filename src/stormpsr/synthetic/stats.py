@@ -16,25 +16,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.labels import STATES_FILE, StateTimeline, read_states, steps_from_states
+from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of
 from stormpsr.errors import InputError
-from stormpsr.labels import STATES_FILE, StateTimeline, read_states, steps_from_states
-from stormpsr.procedure import Procedure, StepKind
-from stormpsr.synthetic.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of
-
-__all__ = [
-    "REAL",
-    "TOLERANCE",
-    "Comparison",
-    "Deciles",
-    "RecordingFigures",
-    "SetStatistics",
-    "compare",
-    "figures",
-    "figures_of",
-    "mean_from_deciles",
-    "recording_folders",
-    "summarise_set",
-]
+from stormpsr.procedure.model import Procedure, StepKind
 
 TOLERANCE = 0.25  # how far a calibrated profile may be from the real figure
 

@@ -13,8 +13,6 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PartPlace", "Timeline"]
-
 
 class PartPlace(IntEnum):
     """Where a component is. The state label follows from it: SEATED is 1, WRONG is -1, the rest is 0."""

@@ -14,8 +14,6 @@ from typing import Any
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.synthetic.recording_spec import RecordingSpec
 
-__all__ = ["main"]
-
 
 def _say(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")

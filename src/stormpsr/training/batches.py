@@ -19,11 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from stormpsr.embeddings import read_clips
-from stormpsr.sampling import ClipSampler, KeyFrameSampler, Shard, clip_labels, clip_windows
-
-__all__ = ["ClipEmbeddings", "ClipImages", "KeyFrameImages", "MoreRenders"]
-
+from stormpsr.data.embedding_store import read_clips
+from stormpsr.training.sampling import ClipSampler, KeyFrameSampler, Shard, clip_labels, clip_windows
 
 _MORE_RENDERS_STREAM = 4  # so that random numbers are not those of the samplers
 

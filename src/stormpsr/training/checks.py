@@ -8,15 +8,13 @@ from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from stormpsr.checkpoint import load_checkpoint
+from stormpsr.data.recording import Recording, VideoFile
 from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.stream import build_encoder
-from stormpsr.recording import Recording, VideoFile
 from stormpsr.training.fit import check_machine
 from stormpsr.training.stage_folder import digest_of
 from stormpsr.training.stages import Run, StageName, check_fits, clip_recordings, key_frame_sampler, stages_of
-
-__all__ = ["check_pictures", "check_run", "recordings_of"]
 
 
 def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> list[StageName]:

@@ -9,24 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.boxes import COCO_FILE, read_coco_boxes
 from stormpsr.config import Config
-from stormpsr.datasets import RecordingFolder, find_recordings
+from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
+from stormpsr.data.frame_cache import resize_square
+from stormpsr.data.layouts import RecordingFolder, find_recordings
+from stormpsr.data.recording import Recording, open_recording, read_image
 from stormpsr.errors import InputError
-from stormpsr.frame_cache import resize_square
-from stormpsr.procedure import Procedure, StateBits
-from stormpsr.recording import Recording, open_recording, read_image
-from stormpsr.sampling import KeyFrames, key_frames
-
-__all__ = [
-    "BoxedFrames",
-    "Renders",
-    "TrainingData",
-    "boxed_frames_of",
-    "key_frames_of",
-    "load_renders",
-    "load_training_data",
-]
+from stormpsr.procedure.model import Procedure, StateBits
+from stormpsr.training.sampling import KeyFrames, key_frames
 
 PROCEDURE_FILE = "procedure.yaml"
 
@@ -116,7 +106,7 @@ def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
 
 def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
     """Pictures of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
-    from stormpsr.detection.coco_pictures import ANNOTATIONS_FILE, class_of_category, only_listed, read_coco
+    from stormpsr.data.coco import ANNOTATIONS_FILE, class_of_category, only_listed, read_coco
 
     images: list[NDArray[np.uint8]] = []
     states: list[StateBits] = []

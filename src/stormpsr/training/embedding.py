@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stormpsr.checkpoint import encoder_digest
-from stormpsr.embeddings import EmbeddingStore, Precision
-from stormpsr.frame_cache import FrameCache
+from stormpsr.data.embedding_store import EmbeddingStore, Precision
+from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.recording import Recording
+from stormpsr.models.checkpoint import encoder_digest
 from stormpsr.models.encoder import SpatialEncoder
-from stormpsr.recording import Recording
-
-__all__ = ["embed_recordings"]
 
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
 _PICTURES_AT_ONCE = 64

@@ -33,14 +33,12 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from timm.layers import convert_sync_batchnorm
 from torch import nn
 
-from stormpsr.checkpoint import save_checkpoint
 from stormpsr.config import Config
 from stormpsr.errors import InputError
-from stormpsr.procedure import Procedure
+from stormpsr.models.checkpoint import save_checkpoint
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
-from stormpsr.training.task import Task
-
-__all__ = ["FitOptions", "StageFolder", "check_machine", "fit"]
+from stormpsr.training.tasks.base import Task
 
 Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_stream
-from stormpsr.procedure import bit_string
+from stormpsr.procedure.model import bit_string
 from stormpsr.training.checks import check_run, recordings_of
 from stormpsr.training.data import boxed_frames_of, key_frames_of
 from stormpsr.training.stages import (
@@ -21,8 +21,6 @@ from stormpsr.training.stages import (
     key_frame_sampler,
     validation_recordings_share_states,
 )
-
-__all__ = ["RunPlan", "StagePlan", "plan_stages"]
 
 Clock = Callable[[], float]  # seconds
 _TIMED_STEPS = 2

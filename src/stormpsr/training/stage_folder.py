@@ -15,8 +15,6 @@ from torch import Tensor
 from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.errors import InputError
 
-__all__ = ["StageFolder", "digest_of"]
-
 _MOST_SHOWN = 5
 
 

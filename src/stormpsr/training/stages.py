@@ -17,17 +17,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stormpsr.checkpoint import Checkpoint, encoder_digest, load_checkpoint
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
+from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.recording import Recording
 from stormpsr.errors import InputError
-from stormpsr.frame_cache import FrameCache
-from stormpsr.models.detector_start import is_detector
+from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.locator import Locator
+from stormpsr.models.start_weights import is_detector
 from stormpsr.models.stream import build_encoder, build_temporal
-from stormpsr.procedure import StateBits
-from stormpsr.recording import Recording
-from stormpsr.sampling import (
+from stormpsr.procedure.model import StateBits
+from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
+from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
+from stormpsr.training.embedding import embed_recordings
+from stormpsr.training.fit import FitOptions, fit
+from stormpsr.training.sampling import (
     ClipSampler,
     KeyFrameSampler,
     Shard,
@@ -35,31 +39,11 @@ from stormpsr.sampling import (
     end_frame_probabilities,
     window_offsets,
 )
-from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
-from stormpsr.training.change_tasks import JointTask, TemporalTask, ValidationClips
-from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
-from stormpsr.training.embedding import embed_recordings
-from stormpsr.training.encoder_task import EncoderTask
-from stormpsr.training.fit import FitOptions, StageFolder, fit
-from stormpsr.training.locating import BoxedPictures, LocatorTask
-from stormpsr.training.stage_folder import digest_of
-from stormpsr.training.task import Task
-
-__all__ = [
-    "Run",
-    "StageName",
-    "check_fits",
-    "clip_recordings",
-    "clip_sampler",
-    "embed",
-    "key_frame_sampler",
-    "stages_of",
-    "train_encoder",
-    "train_joint",
-    "train_locator",
-    "train_temporal",
-    "validation_recordings_share_states",
-]
+from stormpsr.training.stage_folder import StageFolder, digest_of
+from stormpsr.training.tasks.base import Task
+from stormpsr.training.tasks.encoder import EncoderTask
+from stormpsr.training.tasks.locator import BoxedPictures, LocatorTask
+from stormpsr.training.tasks.temporal import JointTask, TemporalTask, ValidationClips
 
 StageName = Literal["locator", "encoder", "temporal", "joint"]
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all

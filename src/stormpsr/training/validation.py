@@ -12,14 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from stormpsr.data.events import StepEvent
+from stormpsr.data.recording import Recording
+from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import f1_score, score
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
-from stormpsr.recognition.fusion import EvidenceFusion, FusionSettings
-from stormpsr.recording import Recording
-
-__all__ = ["THRESHOLDS", "decode_changes", "event_scores", "neighbour_precision", "variant_name_of"]
+from stormpsr.procedure.model import Procedure
 
 THRESHOLDS = (2.0, 4.0, 8.0, 16.0, 32.0)
 

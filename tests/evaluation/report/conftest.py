@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RecordingRun, RunInfo, write_recording, write_run
-from stormpsr.evaluation.runner import summary_json
+from stormpsr.evaluation.score_files import summary_json
 from stormpsr.evaluation.summary import RecordingResult, summarise
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Component, Procedure, Variant
+from stormpsr.procedure.model import Component, Procedure, Variant
 
 STRIDE = 4
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.report.cases import Case, CaseKind, worst_cases
 from stormpsr.evaluation.report.content import Content, Method, RecordingView
 from stormpsr.evaluation.run_folder import RecordingRun, RunInfo
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 METHODS = (Method("detection", "D", "detection", {}), Method("average", "A", "average", {}))
 RUN = RecordingRun(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.report.content import LOOKS, collect
 from stormpsr.evaluation.report.style import STYLE
 from stormpsr.evaluation.run_folder import read_run, write_run
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 MakeRun = Callable[..., Path]
 

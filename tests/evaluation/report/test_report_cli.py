@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.cli import main
+from stormpsr.cli.main import main
 
 MakeRun = Callable[..., Path]
 

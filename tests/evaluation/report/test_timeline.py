@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.report.content import Content, Method, RecordingView
 from stormpsr.evaluation.report.timeline import hidden_stretches, lane_summary, timeline
 from stormpsr.evaluation.run_folder import RecordingRun, RunInfo
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure
+from stormpsr.procedure.model import Procedure
 
 LABELS = (StepEvent(0, 100), StepEvent(3, 400), StepEvent(6, 700))
 EVENTS = (StepEvent(0, 150), StepEvent(2, 300), StepEvent(3, 500))  # one late, one false, one later, one missed

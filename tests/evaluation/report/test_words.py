@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.report.content import collect
 from stormpsr.evaluation.report.words import plain_words
 from stormpsr.evaluation.run_folder import RecordingRun, read_run
-from stormpsr.events import StepEvent
 
 LABELS = (StepEvent(0, 100), StepEvent(3, 400))
 

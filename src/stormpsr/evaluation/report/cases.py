@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.report.content import Content, Method, RecordingView
 from stormpsr.evaluation.report.markup import clock, seconds
-from stormpsr.events import StepEvent
-from stormpsr.procedure import StepKind
-
-__all__ = ["Case", "CaseKind", "worst_cases"]
+from stormpsr.procedure.model import StepKind
 
 CaseKind = Literal["missed", "late", "false"]
 LATE_SECONDS = 2.0  # nothing faster is shown as late

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.run_folder import MethodInfo, RecordingRun, Run, RunInfo
-from stormpsr.events import StepEvent
-from stormpsr.procedure import Procedure, StepKind
-
-__all__ = ["Content", "Delay", "GroupFigures", "Method", "RecordingView", "collect"]
+from stormpsr.procedure.model import Procedure, StepKind
 
 LOOKS = ("detection", "temporal", "average", "released", "spare1", "spare2")  # colours and marks of the style sheet
 

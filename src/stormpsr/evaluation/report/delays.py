@@ -12,8 +12,6 @@ from statistics import median
 from stormpsr.evaluation.report.content import Content, Delay, Method, RecordingView
 from stormpsr.evaluation.report.markup import Html, counted, element, join, percent, seconds
 
-__all__ = ["curve", "curve_table", "delay_strips", "delay_table", "shared_limit"]
-
 _CURVE_HEIGHT = 260
 _LINE = 15  # pixels of a method's line in a strip
 _TICKS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)

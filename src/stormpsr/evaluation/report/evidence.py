@@ -11,8 +11,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Outline", "outlines"]
-
 WIDTH, HEIGHT = 1000, 100  # units of an outline: time from left to right, evidence 0 to 1 of the threshold
 _MOST_POINTS = 500  # more than a screen has columns for
 _WORTH_DRAWING = 0.2  # steps that never come nearer to the threshold are left out

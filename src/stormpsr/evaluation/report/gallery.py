@@ -10,8 +10,6 @@ from stormpsr.evaluation.report.content import Content
 from stormpsr.evaluation.report.markup import Html, clock, counted, element, join, listed, seconds
 from stormpsr.evaluation.report.pictures import Album
 
-__all__ = ["OnProgress", "gallery"]
-
 OnProgress = Callable[[int, int], None]  # recordings whose pictures are read, of how many
 
 _TITLES: dict[CaseKind, str] = {

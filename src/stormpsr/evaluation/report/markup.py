@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["Html", "clock", "counted", "element", "figure", "join", "listed", "percent", "seconds"]
-
 _WITHOUT_CONTENT = frozenset({"br", "img", "meta"})
 _NOTHING = "–"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["NARROWEST", "pack", "text_pixels", "time_ticks", "width_needed"]
-
 NARROWEST = 320  # pixels that a drawing has on a phone
 _WIDEST = 1920
 _STEPS_SECONDS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)

@@ -17,8 +17,6 @@ from stormpsr.evaluation.report.style import SCRIPT, STYLE, SYMBOLS
 from stormpsr.evaluation.report.words import plain_words
 from stormpsr.evaluation.run_folder import Run
 
-__all__ = ["render_report"]
-
 # the browser itself then refuses anything that would need a network
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _TERMS = {

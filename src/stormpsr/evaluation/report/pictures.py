@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.recording import FrameSource, ImageFolder, VideoFile
 from stormpsr.errors import InputError
-from stormpsr.recording import FrameSource, ImageFolder, VideoFile
-
-__all__ = ["Album", "Picture"]
 
 WIDTH = 160  # pixels; wider frames are made smaller
 _QUALITY = 72

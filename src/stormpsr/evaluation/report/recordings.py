@@ -6,8 +6,6 @@ from stormpsr.evaluation.report.content import Content, Method, RecordingView
 from stormpsr.evaluation.report.markup import Html, clock, counted, element, join, seconds
 from stormpsr.evaluation.report.timeline import hidden_stretches, timeline
 
-__all__ = ["recording_sections", "timeline_legend"]
-
 _ERRORS = {True: "errors were made", False: "no errors were made"}
 
 

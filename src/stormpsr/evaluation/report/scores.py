@@ -5,8 +5,6 @@ from __future__ import annotations
 from stormpsr.evaluation.report.content import Content, GroupFigures, Method, number
 from stormpsr.evaluation.report.markup import Html, counted, element, figure
 
-__all__ = ["main_table", "recordings_table", "table_notes"]
-
 _GROUPS = {"all": "All recordings", "without_errors": "Without errors", "with_errors": "With errors"}
 _SCORES = (("pos", 3), ("f1", 3), ("delay", 1))
 

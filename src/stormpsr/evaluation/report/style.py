@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DARK", "LIGHT", "SCRIPT", "STYLE", "SYMBOLS"]
-
 # Text and marks keep a contrast of 4.5 on the paper in both, and methods differ in mark and dash as well as in colour.
 LIGHT = {
     "paper": "#ffffff",

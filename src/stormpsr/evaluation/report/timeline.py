@@ -16,8 +16,6 @@ from stormpsr.evaluation.report.evidence import HEIGHT, WIDTH, Outline, outlines
 from stormpsr.evaluation.report.markup import Html, clock, counted, element, join, seconds
 from stormpsr.evaluation.report.packing import Span, pack, text_pixels, time_ticks, width_needed
 
-__all__ = ["hidden_stretches", "lane_summary", "timeline"]
-
 _ROW = 16  # pixels of a row of marks
 _EVIDENCE = 30
 _HEADER = 20

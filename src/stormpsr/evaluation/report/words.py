@@ -5,8 +5,6 @@ from __future__ import annotations
 from stormpsr.evaluation.report.content import Content, Method, number
 from stormpsr.evaluation.report.markup import Html, counted, element, join, percent, seconds
 
-__all__ = ["plain_words"]
-
 _SAME = 0.005  # scores that differ by less are called equal
 
 

@@ -1,0 +1,107 @@
+"""Folder layouts: where the recordings of a data set are, what they are called, which split they belong to.
+
+Understood: `ROOT/recordings/<split>/<name>/`, `ROOT/<split>/<name>/`, `ROOT/<name>/`, and a single recording.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stormpsr.data.labels import LABEL_FILES
+from stormpsr.errors import InputError
+
+SPLITS = ("train", "val", "test")
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
+_FRAME_FOLDERS = ("rgb", "RGB")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFolder:
+    """One recording on disk."""
+
+    name: str
+    split: str | None
+    path: Path
+
+    @property
+    def has_labels(self) -> bool:
+        return any((self.path / file).is_file() for file in LABEL_FILES)
+
+    def frames_folder(self) -> Path | None:
+        """Where the images are: `rgb/`, or the folder itself."""
+        for name in _FRAME_FOLDERS:
+            if (self.path / name).is_dir():
+                return self.path / name
+        return self.path if any(_is_image(entry) for entry in self.path.iterdir()) else None
+
+    def n_frames(self) -> int | None:
+        """How many frames the recording has, if it says so or if its images are there."""
+        about = self.path / "recording.json"
+        stated = _stated_n_frames(about) if about.is_file() else None
+        if stated is not None:
+            return stated
+        folder = self.frames_folder()
+        if folder is None:
+            return None
+        # the last frame's number counts, not the number of files: label frames are numbers
+        numbers = [int(entry.stem) for entry in folder.iterdir() if _is_image(entry) and entry.stem.isdigit()]
+        return max(numbers) + 1 if numbers else None
+
+
+def _is_image(entry: Path) -> bool:
+    return entry.suffix.lower() in IMAGE_SUFFIXES
+
+
+def _stated_n_frames(about: Path) -> int | None:
+    """What a `recording.json` says about the number of frames, if anything."""
+    try:
+        content = json.loads(about.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"this is not JSON: {error.msg}", path=about, line=error.lineno) from error
+    except UnicodeDecodeError as error:
+        raise InputError("this is not text in UTF-8", path=about, cure="save it as UTF-8") from error
+    n_frames = content.get("n_frames") if isinstance(content, dict) else None
+    if n_frames is None:
+        return None
+    if isinstance(n_frames, bool) or not isinstance(n_frames, int) or n_frames < 1:
+        raise InputError(f"n_frames is {n_frames!r}", path=about, cure="write the number of frames, a whole number")
+    return n_frames
+
+
+def find_recordings(root: str | Path, split: str | None = None) -> list[RecordingFolder]:
+    """All recordings below a folder, by split and name; a folder inside a split counts even without labels."""
+    root = Path(root)
+    if not root.is_dir():
+        problem = "this is a file" if root.exists() else "there is no such folder"
+        raise InputError(problem, path=root, cure="give the folder that holds the recordings")
+    if split is not None and split not in SPLITS:
+        raise InputError(f"unknown split {split!r}", cure=f"choose one of: {', '.join(SPLITS)}")
+    found = sorted(_walk(root, root, depth=3), key=lambda recording: (recording.split or "", recording.name))
+    if not found:
+        cure = "it should hold recordings with PSR_labels.csv, for example test/0008/PSR_labels.csv"
+        raise InputError("no recordings found", path=root, cure=cure)
+    if split is None:
+        return found
+    chosen = [recording for recording in found if recording.split == split]
+    if not chosen:
+        there = sorted({recording.split for recording in found if recording.split})
+        cure = f"it has: {', '.join(there)}" if there else "its recordings belong to no split: choose none"
+        raise InputError(f"no recordings in split {split!r}", path=root, cure=cure)
+    return chosen
+
+
+def _walk(folder: Path, root: Path, depth: int) -> Iterator[RecordingFolder]:
+    place = folder.resolve()  # so that `.` has a name and a parent, too
+    split = place.parent.name if place.parent.name in SPLITS else None
+    recording = RecordingFolder(place.name, split, folder)
+    # the root is no recording just because it happens to lie in a folder called `test`
+    inside_a_split = split is not None and folder != root
+    if recording.has_labels or (folder / "recording.json").is_file() or inside_a_split:
+        yield recording
+    elif depth > 0:
+        for entry in sorted(folder.iterdir()):
+            if entry.is_dir() and not entry.name.startswith("."):
+                yield from _walk(entry, root, depth - 1)

@@ -1,0 +1,104 @@
+"""How much of every component can be seen, and in which frames a person could read the whole state.
+
+Shape legend: F frames, C components.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+
+VISIBILITY_FILE = "visibility.csv"
+
+
+@dataclass(frozen=True)
+class ReadableRule:
+    """When the whole state can be read in a frame.
+
+    A component of which a quarter is hidden can still be told; of one of which half is hidden it is a guess whether
+    it sits right. And a component is only known to be absent if its empty place can be seen.
+    """
+
+    visible: float = 0.7  # of every mounted component
+    inside: float = 0.9  # of every mounted component
+    place: float = 0.4  # of the place of every absent component
+
+
+READABLE = ReadableRule()
+
+
+@dataclass(frozen=True, eq=False)
+class Visibility:
+    """Per frame and component.
+
+    `visible_FC` is the share of a mounted component's pixels that no hand, tool or loose part covers, of those the
+    assembly alone would show; `inside_FC` the share of its surface inside the image; both `nan` where the component is
+    not mounted. `place_FC` is the share of its place, filled or empty, that is inside the image and uncovered.
+    """
+
+    visible_FC: NDArray[np.float32]
+    inside_FC: NDArray[np.float32]
+    place_FC: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        if not self.visible_FC.shape == self.inside_FC.shape == self.place_FC.shape:
+            raise InputError("visible, inside and place must have the same shape")
+
+    def readable_F(self, rule: ReadableRule = READABLE) -> NDArray[np.bool_]:
+        """In which frames a person could read the whole state."""
+        mounted = ~np.isnan(self.visible_FC)
+        seen = (np.nan_to_num(self.visible_FC) >= rule.visible) & (np.nan_to_num(self.inside_FC) >= rule.inside)
+        return np.asarray(np.where(mounted, seen, self.place_FC >= rule.place).all(axis=1) & mounted.any(axis=1))
+
+    def mean_visible_F(self) -> NDArray[np.float64]:
+        """Mean over the mounted components of what shows of them, 0 for what is outside the image."""
+        mounted = ~np.isnan(self.visible_FC)
+        shown = np.nan_to_num(self.visible_FC) * np.nan_to_num(self.inside_FC)
+        return np.asarray(shown.sum(axis=1) / np.maximum(mounted.sum(axis=1), 1))
+
+
+def runs_of(flags_F: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Stretches of true values as (first, one past the last)."""
+    padded = np.concatenate([[False], flags_F, [False]]).astype(np.int8)
+    edges = np.diff(padded)
+    return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
+
+
+def write_visibility(path: Path, visibility: Visibility, procedure: Procedure) -> None:
+    """One row per frame: three columns per component, empty where it is not mounted."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    names = [component.name for component in procedure.components]
+    writer.writerow(["frame", *(f"{what} {name}" for what in ("visible", "inside", "place") for name in names)])
+    columns = np.concatenate([visibility.visible_FC, visibility.inside_FC, visibility.place_FC], axis=1)
+    for frame, row in enumerate(columns):
+        writer.writerow([frame, *("" if np.isnan(share) else f"{share:.3f}" for share in row)])
+    path.write_text(buffer.getvalue(), encoding="utf-8", newline="")
+
+
+def read_visibility(path: Path, n_components: int) -> Visibility:
+    """Read what `write_visibility` wrote."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError("there is no visibility file here", path=path, cure="generate the recording again") from error
+    rows = []
+    for line, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+        if line == 1:
+            continue
+        if len(row) != 1 + 3 * n_components:
+            raise InputError(f"{len(row)} columns, expected {1 + 3 * n_components}", path=path, line=line)
+        try:
+            rows.append([float(cell) if cell else np.nan for cell in row[1:]])
+        except ValueError:
+            raise InputError("a cell is not a number", path=path, line=line) from None
+    table = np.asarray(rows, dtype=np.float32).reshape(len(rows), 3, n_components)
+    return Visibility(table[:, 0], table[:, 1], table[:, 2])

@@ -1,0 +1,207 @@
+"""What the networks said about a frame, and how that becomes events on an even clock.
+
+Time is counted in ticks of the procedure's frame rate. A camera may drop frames or run at another rate: what was seen
+last stands in for the ticks of a short gap; those of a long one pass as frames of which nothing is known.
+
+Streaming and batched recognition both make percepts and feed them to a `PerceptDecoder`, so that they cannot drift.
+
+Shape legend: P percepts, M detections, E predictions of the temporal model, C components.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.events import StateDetection, StepEvent
+from stormpsr.decoding.fusion import Fusion, FusionSettings, make_fusion
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure, StateBits
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Percept:
+    """What the networks said about one frame."""
+
+    tick: int  # the frame's place on the procedure's clock
+    index: int  # the frame's number in its source
+    time_seconds: float
+    detections: tuple[StateDetection, ...] | None = None  # None: the detector did not look at this frame
+    change_C: NDArray[np.float32] | None = None  # None: the temporal model did not run in this frame
+
+    @property
+    def box(self) -> tuple[float, float, float, float] | None:
+        """Where the assembly is, in pixels of the picture: left, top, width, height."""
+        return self.detections[0].box if self.detections else None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Moment:
+    """What counts in one tick: what was seen in it, or what was seen last."""
+
+    tick: int
+    detections: tuple[StateDetection, ...]
+    change_C: NDArray[np.float32] | None
+
+
+class Bridge:
+    """Fills short gaps between percepts. Ticks that it leaves out are those of which nothing is known."""
+
+    def __init__(self, *, detection_hold: int = 1, bridge_ticks: int = 0) -> None:
+        """detection_hold: for how many ticks a detection counts unless the detector looks again.
+
+        bridge_ticks: the longest gap between frames in which what was seen last goes on counting.
+        """
+        if detection_hold < 1 or bridge_ticks < 0:
+            raise InputError(f"detections that count for {detection_hold} ticks, gaps of {bridge_ticks} ticks")
+        self.detection_hold, self.bridge_ticks = detection_hold, bridge_ticks
+        self.reset()
+
+    def reset(self) -> None:
+        self._tick: int | None = None
+        self._seen: tuple[StateDetection, ...] = ()
+        self._seen_until = -1
+
+    def moments(self, percept: Percept) -> Iterator[Moment]:
+        """The ticks since the last percept that are filled, and the percept's own."""
+        if self._tick is not None and percept.tick - self._tick - 1 <= self.bridge_ticks:
+            for tick in range(self._tick + 1, percept.tick):
+                yield Moment(tick, self._seen_at(tick), None)
+        self._tick = percept.tick
+        if percept.detections is not None:
+            self._seen, self._seen_until = percept.detections, percept.tick + self.detection_hold
+        yield Moment(percept.tick, self._seen_at(percept.tick), percept.change_C)
+
+    def _seen_at(self, tick: int) -> tuple[StateDetection, ...]:
+        if tick >= self._seen_until:
+            return ()
+        return tuple(d if d.frame == tick else replace(d, frame=tick) for d in self._seen)
+
+
+class PerceptDecoder:
+    """Feed it percepts in order; it returns the steps that each completes, at the frame's own number and time."""
+
+    def __init__(
+        self, procedure: Procedure, variant: str | None, settings: FusionSettings, bridge: Bridge | None = None
+    ) -> None:
+        self.procedure = procedure
+        self.variant = procedure.variant(variant)
+        self.settings = settings
+        self.fusion: Fusion = make_fusion(procedure, self.variant.name, settings)
+        self._bridge = bridge or Bridge()
+
+    @property
+    def method(self) -> str:
+        return self.settings.method
+
+    def reset(self) -> None:
+        """Forget everything, for a new recording."""
+        self.fusion.reset()
+        self._bridge.reset()
+
+    # ------------------------------------------------------------------ for displays
+    @property
+    def state(self) -> StateBits:
+        return self.fusion.state
+
+    @property
+    def evidence(self) -> NDArray[np.float64]:
+        return self.fusion.evidence
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        return self.fusion.share
+
+    @property
+    def pending(self) -> dict[int, float]:
+        """Steps that have some evidence, with their share of what completes them."""
+        share_S = self.share
+        return {int(i): float(share_S[i]) for i in np.flatnonzero(share_S > 0.01)}
+
+    # ------------------------------------------------------------------ one percept
+    def update(self, percept: Percept) -> list[StepEvent]:
+        """The events of the next percept, and of the ticks that passed since the last one."""
+        events: list[StepEvent] = []
+        for moment in self._bridge.moments(percept):
+            self.fusion.rest(moment.tick)
+            events += self.fusion.update(moment.detections, moment.change_C, moment.tick)
+        return [replace(event, frame=percept.index, time_seconds=percept.time_seconds) for event in events]
+
+
+@dataclass(frozen=True, eq=False)
+class PerceptTable:
+    """The percepts of a whole recording as arrays, as they are kept on disk."""
+
+    tick_P: NDArray[np.int64]
+    index_P: NDArray[np.int64]
+    time_P: NDArray[np.float64]
+    looked_P: NDArray[np.bool_]  # whether the detector looked
+    detection_row_M: NDArray[np.int64]  # which percept a detection belongs to; the most confident of a frame first
+    detection_class_M: NDArray[np.int64]
+    detection_confidence_M: NDArray[np.float32]
+    detection_box_M4: NDArray[np.float32]
+    change_row_E: NDArray[np.int64]  # which percept a prediction of the temporal model belongs to
+    change_EC: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.tick_P)
+
+    def __iter__(self) -> Iterator[Percept]:
+        detections: dict[int, list[StateDetection]] = {}
+        for m, row in enumerate(self.detection_row_M.tolist()):
+            box = tuple(float(side) for side in self.detection_box_M4[m])
+            sure = float(self.detection_confidence_M[m])
+            found = StateDetection(int(self.tick_P[row]), int(self.detection_class_M[m]), sure, box)  # type: ignore[arg-type]
+            detections.setdefault(row, []).append(found)
+        change = dict(zip(self.change_row_E.tolist(), self.change_EC, strict=True))
+        for row in range(len(self)):
+            seen = tuple(detections.get(row, ())) if self.looked_P[row] else None
+            yield Percept(int(self.tick_P[row]), int(self.index_P[row]), float(self.time_P[row]), seen, change.get(row))
+
+    @classmethod
+    def of(cls, percepts: Iterable[Percept], n_components: int) -> PerceptTable:
+        rows = list(percepts)
+        found = [(row, d) for row, percept in enumerate(rows) for d in percept.detections or ()]
+        changes = [(row, percept.change_C) for row, percept in enumerate(rows) if percept.change_C is not None]
+        return cls(
+            tick_P=np.array([p.tick for p in rows], dtype=np.int64),
+            index_P=np.array([p.index for p in rows], dtype=np.int64),
+            time_P=np.array([p.time_seconds for p in rows], dtype=np.float64),
+            looked_P=np.array([p.detections is not None for p in rows], dtype=bool),
+            detection_row_M=np.array([row for row, _ in found], dtype=np.int64),
+            detection_class_M=np.array([d.state_class for _, d in found], dtype=np.int64),
+            detection_confidence_M=np.array([d.confidence for _, d in found], dtype=np.float32),
+            detection_box_M4=np.array([d.box or (0, 0, 0, 0) for _, d in found], dtype=np.float32).reshape(-1, 4),
+            change_row_E=np.array([row for row, _ in changes], dtype=np.int64),
+            change_EC=np.array([c for _, c in changes], dtype=np.float32).reshape(-1, n_components),
+        )
+
+    # ------------------------------------------------------------------ files
+    def save(self, path: Path, made_from: str) -> None:
+        """Write the table; `made_from` says which networks and pictures it is of."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.stem}.{os.getpid()}.npz")
+        try:
+            arrays: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+            np.savez_compressed(draft, made_from=np.array(made_from), **arrays)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path, made_from: str) -> PerceptTable | None:
+        """The table of a file; None if there is none, if it is damaged, or if it was made from something else."""
+        try:
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                if str(file["made_from"]) != made_from:
+                    return None
+                return cls(**{name: file[name] for name in cls.__dataclass_fields__})
+        except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            return None

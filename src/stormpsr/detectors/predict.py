@@ -1,0 +1,193 @@
+"""What a detector sees in annotated frames, and whether it is right.
+
+Detections of whole recordings, kept as files with the published columns, a file per recording.
+
+A recording that is there already is not looked at again, unless another detector made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.annotated_frames import AnnotatedFrame
+from stormpsr.data.boxes import overlap_of_boxes
+from stormpsr.data.detection_csv import write_detections
+from stormpsr.data.events import StateDetection
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.recording import open_recording, read_image
+from stormpsr.detectors.base import StateDetector
+from stormpsr.detectors.detection import Detection
+from stormpsr.errors import InputError
+
+Box = tuple[float, float, float, float]  # left, top, width, height in pixels
+OnProgress = Callable[[int, int], None]  # frames done, frames in all
+_CHUNK = 32
+
+
+@dataclass(frozen=True, eq=False)
+class SeenFrame:
+    """A frame and what a detector said about it, most confident first."""
+
+    frame: AnnotatedFrame
+    width: int
+    height: int
+    detections: tuple[Detection, ...]
+
+    @property
+    def true_box(self) -> Box | None:
+        box = self.frame.box
+        if box is None:
+            return None
+        return box.left * self.width, box.top * self.height, box.width * self.width, box.height * self.height
+
+    @property
+    def best(self) -> Detection | None:
+        return self.detections[0] if self.detections else None
+
+    def is_right(self, detection: Detection, least_overlap: float = 0.5) -> bool:
+        """Whether a detection has the right class and overlaps the true box. In an unreadable frame none does."""
+        truth, box = self.frame.box, self.true_box
+        if truth is None or box is None or detection.state_class != truth.state_class:
+            return False
+        return overlap_of_boxes(box, detection.box) >= least_overlap
+
+
+def look_at_frames(
+    detector: StateDetector,
+    frames: Sequence[AnnotatedFrame],
+    *,
+    min_confidence: float = 0.01,
+    on_progress: OnProgress | None = None,
+) -> list[SeenFrame]:
+    """Run a detector over frames."""
+    seen: list[SeenFrame] = []
+    for chunk in _chunks(frames):
+        images = [read_image(frame.image) for frame in chunk]
+        for frame, image, found in zip(
+            chunk, images, detector.detect(images, min_confidence=min_confidence), strict=True
+        ):
+            seen.append(SeenFrame(frame, image.shape[1], image.shape[0], tuple(found)))
+        if on_progress:
+            on_progress(len(seen), len(frames))
+    return seen
+
+
+def confidence_and_success(seen: Iterable[SeenFrame]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The best detection of each frame that has one: its confidence, and whether it is right."""
+    rows = [(frame.best.confidence, frame.is_right(frame.best)) for frame in seen if frame.best]
+    return np.array([row[0] for row in rows], dtype=np.float64), np.array([row[1] for row in rows], dtype=bool)
+
+
+def _chunks(frames: Sequence[AnnotatedFrame]) -> Iterable[list[AnnotatedFrame]]:
+    iterator = iter(frames)
+    while chunk := list(islice(iterator, _CHUNK)):
+        yield chunk
+
+
+NOTES_FILE = "detector.json"
+
+OnRecordingProgress = Callable[[str, int, int], None]  # recording, frames done, frames in all
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run did."""
+
+    folder: Path
+    made: tuple[str, ...]
+    skipped: tuple[str, ...]  # there already
+
+
+def detect_recordings(
+    detector: StateDetector,
+    recordings: Sequence[RecordingFolder],
+    out: Path,
+    *,
+    digest: str,
+    min_confidence: float,
+    every: int = 1,
+    on_progress: OnRecordingProgress | None = None,
+) -> RunResult:
+    """Write `NAME.csv` for each recording that has none yet. `digest` says which detector it is.
+
+    With `every`, only every so many frames are looked at.
+    """
+    if every < 1:
+        raise InputError(f"every is {every}", cure="1 looks at all frames")
+    names = [recording.name for recording in recordings]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two recordings are called {name!r}", cure="choose one split")
+    _claim(out, {"detector": digest, "kind": detector.kind, "min_confidence": min_confidence, "every": every})
+    made: list[str] = []
+    for recording in recordings:
+        path = out / f"{recording.name}.csv"
+        if path.is_file():
+            continue
+        detections = list(_detections_of(detector, recording, min_confidence, every, on_progress))
+        draft = out / f".{recording.name}.{os.getpid()}"
+        try:
+            write_detections(draft, {recording.name: detections})
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        made.append(recording.name)
+    return RunResult(out, tuple(made), tuple(name for name in names if name not in made))
+
+
+def _detections_of(
+    detector: StateDetector,
+    recording: RecordingFolder,
+    min_confidence: float,
+    every: int,
+    on_progress: OnRecordingProgress | None,
+) -> Iterator[StateDetection]:
+    opened = open_recording(recording, detector.procedure)
+    done = 0
+    frames = islice(opened.frames(), 0, None, every)
+    while chunk := list(islice(frames, _CHUNK)):
+        found = detector.detect([frame.image for frame in chunk], min_confidence=min_confidence)
+        for frame, detections in zip(chunk, found, strict=True):
+            yield from (detection.in_frame(frame.index) for detection in detections)
+        done = min(done + len(chunk) * every, opened.n_frames)
+        if on_progress:
+            on_progress(recording.name, done, opened.n_frames)
+
+
+def _claim(out: Path, notes: dict[str, Any]) -> None:
+    """Write down which detector fills the folder, or make sure that it is the same one as before."""
+    path = out / NOTES_FILE
+    if out.is_file():
+        raise InputError("the output is a file", path=out, cure="give the path of a folder")
+    if path.is_file():
+        try:
+            theirs = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"this is not JSON ({error})", path=path, cure="delete that folder") from None
+        if theirs != notes:
+            cure = "choose another folder, or delete this one"
+            raise InputError("the folder holds detections made otherwise", path=path, cure=cure)
+        return
+    if out.exists() and any(out.glob("*.csv")):
+        raise InputError("the folder holds other CSV files", path=out, cure="choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
+
+
+def folder_digest(folder: Path) -> str:
+    """A fingerprint of a saved detector: of every file that decides what it detects."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name != "metrics.json" and not path.name.startswith("."):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]

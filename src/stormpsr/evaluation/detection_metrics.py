@@ -1,0 +1,365 @@
+"""How good a detector is: average precision by a maintained COCO evaluator, and figures that speak of assemblies.
+
+Average precision is counted over readable frames and, separately, over all frames; what a detector says about frames
+whose state nobody can read is reported as false detections. Shape legend: K state classes.
+
+How detectors do when less can be seen: scores by visibility, for recordings that come with `visibility.csv`.
+
+Everything that is measured about a detector on a split, in one call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.labels import STATES_FILE, read_states
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
+from stormpsr.detectors.calibration import Calibration, expected_error, reliability
+from stormpsr.detectors.predict import SeenFrame, confidence_and_success
+from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.evaluation.plots import draw_confusion, draw_precision_recall, draw_reliability
+from stormpsr.procedure.model import Procedure, StateKind
+
+
+@dataclass(frozen=True, eq=False)
+class AveragePrecision:
+    """Mean over the classes that occur. Curves are precision at 101 recalls from 0 to 1, at an overlap of 0.5."""
+
+    map50: float
+    map50_95: float
+    ap50_by_class: Mapping[int, float] = field(default_factory=dict)
+    curve_by_class: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WrongPartScores:
+    """Whether states with a wrong part are told from correct ones, over readable frames."""
+
+    n_wrong: int  # readable frames in which a part is wrong
+    n_wrong_reported: int  # of those, reported as the error class
+    n_wrong_read_as_correct: int  # of those, reported as a correct state: the mistake that must not happen
+    n_correct: int
+    n_false_alarms: int  # correct states reported as the error class
+    n_culprit_named: int | None  # of the wrong frames, those whose read-out accuses exactly a part that is wrong
+
+    @property
+    def recall(self) -> float | None:
+        return self.n_wrong_reported / self.n_wrong if self.n_wrong else None
+
+    @property
+    def false_alarm_rate(self) -> float | None:
+        return self.n_false_alarms / self.n_correct if self.n_correct else None
+
+
+@dataclass(frozen=True)
+class DetectionScores:
+    """Everything measured on a set of frames."""
+
+    n_readable: int
+    n_unreadable: int
+    map50: float  # over readable frames
+    map50_95: float
+    map50_all: float  # over all frames: detections in unreadable ones count against it
+    state_accuracy: float  # readable frames whose best detection, however weak, has the right class
+    found: float  # readable frames with a right detection at least as confident as `min_confidence`
+    false_detections: float  # unreadable frames with any detection at least as confident as `min_confidence`
+    expected_calibration_error: float
+    min_confidence: float
+    wrong_parts: WrongPartScores
+
+    def to_dict(self) -> dict[str, Any]:
+        rates = {"recall": self.wrong_parts.recall, "false_alarm_rate": self.wrong_parts.false_alarm_rate}
+        return {**asdict(self), "wrong_parts": {**asdict(self.wrong_parts), **rates}}
+
+
+def score_detections(seen: Sequence[SeenFrame], procedure: Procedure, *, min_confidence: float) -> DetectionScores:
+    """All scores of the frames that a detector has seen."""
+    readable = [frame for frame in seen if frame.frame.box is not None]
+    others = [frame for frame in seen if frame.frame.box is None]
+    if not readable:
+        raise InputError("there are no frames with boxes to score on")
+    precision = average_precision(readable, procedure)
+    right_class = [f.best is not None and f.best.state_class == _true_class(f) for f in readable]
+    found = [any(f.is_right(d) and d.confidence >= min_confidence for d in f.detections) for f in readable]
+    return DetectionScores(
+        n_readable=len(readable),
+        n_unreadable=len(others),
+        map50=precision.map50,
+        map50_95=precision.map50_95,
+        map50_all=average_precision(seen, procedure).map50 if others else precision.map50,
+        state_accuracy=float(np.mean(right_class)),
+        found=float(np.mean(found)),
+        false_detections=false_detections(others, min_confidence),
+        expected_calibration_error=expected_error(*confidence_and_success(seen)),
+        min_confidence=min_confidence,
+        wrong_parts=score_wrong_parts(readable, procedure),
+    )
+
+
+def false_detections(frames: Sequence[SeenFrame], min_confidence: float) -> float:
+    """Share of frames with a detection at least so confident; 0 if there are no frames."""
+    fired = [frame.best is not None and frame.best.confidence >= min_confidence for frame in frames]
+    return float(np.mean(fired)) if fired else 0.0
+
+
+# ---------------------------------------------------------------------- average precision
+def average_precision(seen: Sequence[SeenFrame], procedure: Procedure) -> AveragePrecision:
+    """Mean average precision at overlaps of 0.5 and of 0.5 to 0.95, as COCO defines them."""
+    try:
+        evaluator: Any = import_module("faster_coco_eval")
+    except ModuleNotFoundError:
+        raise MissingExtraError("average precision", "detect", "faster-coco-eval") from None
+    truth = _coco_truth(seen, procedure)
+    results = [
+        {
+            "image_id": number,
+            "category_id": detection.state_class + 1,
+            "bbox": list(detection.box),
+            "score": detection.confidence,
+        }
+        for number, frame in enumerate(seen, start=1)
+        for detection in frame.detections
+    ]
+    if not results:
+        return AveragePrecision(0.0, 0.0)
+    with contextlib.redirect_stdout(io.StringIO()):  # the evaluator talks
+        ground = evaluator.COCO(truth)
+        run = evaluator.COCOeval_faster(ground, ground.loadRes(results), "bbox", print_function=lambda *_: None)
+        run.evaluate()
+        run.accumulate()
+    precision_TRKAM = np.asarray(run.eval["precision"])  # overlaps, recalls, classes, areas, most detections
+    classes = [int(category) - 1 for category in run.params.catIds]
+    return _mean_precision(precision_TRKAM[:, :, :, 0, -1], classes)
+
+
+def _mean_precision(precision_TRK: NDArray[np.float64], classes: Sequence[int]) -> AveragePrecision:
+    occurs = [k for k in range(len(classes)) if (precision_TRK[0, :, k] > -1).all()]  # -1: not in the truth
+    if not occurs:
+        return AveragePrecision(0.0, 0.0)
+    at50_RK = precision_TRK[0][:, occurs]
+    names = [classes[k] for k in occurs]
+    return AveragePrecision(
+        map50=float(at50_RK.mean()),
+        map50_95=float(precision_TRK[:, :, occurs].mean()),
+        ap50_by_class={name: float(at50_RK[:, i].mean()) for i, name in enumerate(names)},
+        curve_by_class={name: at50_RK[:, i] for i, name in enumerate(names)},
+    )
+
+
+def _coco_truth(seen: Sequence[SeenFrame], procedure: Procedure) -> dict[str, Any]:
+    """The frames as a COCO data set; ids start at 1, because evaluators take 0 for nothing."""
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for number, frame in enumerate(seen, start=1):
+        images.append({"id": number, "width": frame.width, "height": frame.height, "file_name": str(number)})
+        box = frame.true_box
+        if box is not None:
+            entry = {"id": len(annotations) + 1, "image_id": number, "category_id": _true_class(frame) + 1}
+            annotations.append({**entry, "bbox": list(box), "area": box[2] * box[3], "iscrowd": 0})
+    shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
+    categories = [{"id": state.state_class + 1, "name": state.name} for state in shown]
+    return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
+
+
+# ---------------------------------------------------------------------- states
+def confusion_matrix(seen: Sequence[SeenFrame], procedure: Procedure, min_confidence: float) -> NDArray[np.int64]:
+    """Counts by (reported class, true class). The last row is "nothing reported", the last column "cannot be read"."""
+    nothing = len(procedure.states)
+    counts = np.zeros((nothing + 1, nothing + 1), dtype=np.int64)
+    for frame in seen:
+        best = frame.best
+        reported = best.state_class if best and best.confidence >= min_confidence else nothing
+        counts[reported, nothing if frame.frame.box is None else _true_class(frame)] += 1
+    return counts
+
+
+def score_wrong_parts(readable: Sequence[SeenFrame], procedure: Procedure) -> WrongPartScores:
+    """Recall on wrong parts and false alarms on correct ones, by the best detection of each readable frame."""
+    error_classes = {state.state_class for state in procedure.states if state.kind is StateKind.ERROR}
+    wrong = [frame for frame in readable if _true_class(frame) in error_classes]
+    correct = [frame for frame in readable if _true_class(frame) not in error_classes]
+    reported = [frame.best is not None and frame.best.state_class in error_classes for frame in wrong]
+    as_correct = [frame.best is not None and frame.best.state_class not in error_classes for frame in wrong]
+    alarms = [frame.best is not None and frame.best.state_class in error_classes for frame in correct]
+    named = [_names_a_culprit(frame) for frame in wrong]
+    known = [value for value in named if value is not None]
+    return WrongPartScores(
+        n_wrong=len(wrong),
+        n_wrong_reported=sum(reported),
+        n_wrong_read_as_correct=sum(as_correct),
+        n_correct=len(correct),
+        n_false_alarms=sum(alarms),
+        n_culprit_named=sum(known) if known else None,
+    )
+
+
+def _names_a_culprit(frame: SeenFrame) -> bool | None:
+    """Whether the part that the read-out accuses most is wrong; None without a read-out or without the truth."""
+    best, box = frame.best, frame.frame.box
+    if best is None or best.parts_C3 is None or box is None or box.bits is None:
+        return None
+    return box.bits[int(best.parts_C3[:, 2].argmax())] == -1
+
+
+def _true_class(frame: SeenFrame) -> int:
+    assert frame.frame.box is not None
+    return frame.frame.box.state_class
+
+
+EDGES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What could be seen in a frame, and what the state was."""
+
+    visible: float  # mean share of the mounted components that shows
+    readable: bool  # a person could read the whole state
+    state_class: int | None  # of the labelled state; None if it has no class
+
+
+Views = Mapping[tuple[str, int], View]  # by recording and frame
+
+
+@dataclass(frozen=True, slots=True)
+class VisibilityRow:
+    """Frames of which so much was visible."""
+
+    low: float
+    high: float
+    n_frames: int
+    reported: float | None  # share with a confident detection
+    right_of_reported: float | None  # of those, with the class of the labelled state
+    right: float | None  # of all frames, best guess however weak
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceScores:
+    """What is reported where nothing should be."""
+
+    n_obstructed: int
+    fired_obstructed: float | None  # share of obstructed frames with a confident detection
+    fired_obstructed_wrong: float | None  # share of obstructed frames with one that names another state
+    n_unlisted: int
+    fired_unlisted: float | None  # share of clear frames in states without a class
+
+
+def read_views(recordings: Sequence[RecordingFolder], procedure: Procedure) -> dict[tuple[str, int], View]:
+    """Views of the recordings that say what can be seen; empty if none does."""
+    views: dict[tuple[str, int], View] = {}
+    for recording in recordings:
+        path = recording.path / VISIBILITY_FILE
+        if not path.is_file():
+            continue
+        visibility = read_visibility(path, procedure.n_components)
+        timeline = read_states(recording.path / STATES_FILE, procedure)
+        readable_F, visible_F = visibility.readable_F(), visibility.mean_visible_F()
+        for frame, (visible, readable) in enumerate(zip(visible_F.tolist(), readable_F.tolist(), strict=True)):
+            views[recording.name, frame] = View(visible, readable, procedure.state_class(timeline.at(frame)))
+    return views
+
+
+def accuracy_by_visibility(
+    seen: Sequence[SeenFrame], views: Views, min_confidence: float, edges: Sequence[float] = EDGES
+) -> list[VisibilityRow]:
+    """Scores in bins of visibility; frames in states without a class are left out."""
+    rows: list[VisibilityRow] = []
+    known = [(f, views[f.frame.recording, f.frame.frame]) for f in seen if (f.frame.recording, f.frame.frame) in views]
+    known = [(frame, view) for frame, view in known if view.state_class is not None]
+    for low, high in pairwise(edges):
+        last = high == edges[-1]
+        inside = [(f, v) for f, v in known if low <= v.visible < high or (last and v.visible >= high)]
+        right = [f.best is not None and f.best.state_class == v.state_class for f, v in inside]
+        sure = [f.best is not None and f.best.confidence >= min_confidence for f, _ in inside]
+        right_and_sure = [r for r, s in zip(right, sure, strict=True) if s]
+        rows.append(VisibilityRow(low, high, len(inside), _mean(sure), _mean(right_and_sure), _mean(right)))
+    return rows
+
+
+def score_silence(seen: Sequence[SeenFrame], views: Views, min_confidence: float) -> SilenceScores:
+    """False detections, apart for obstructed frames and for clear frames of states that have no class."""
+    obstructed: list[tuple[bool, bool]] = []
+    unlisted: list[bool] = []
+    for frame in seen:
+        view = views.get((frame.frame.recording, frame.frame.frame))
+        if view is None:
+            continue
+        fired = frame.best is not None and frame.best.confidence >= min_confidence
+        if not view.readable:
+            other = frame.best is not None and frame.best.state_class != view.state_class
+            obstructed.append((fired, fired and other))
+        elif view.state_class is None:
+            unlisted.append(fired)
+    return SilenceScores(
+        n_obstructed=len(obstructed),
+        fired_obstructed=_mean([fired for fired, _ in obstructed]),
+        fired_obstructed_wrong=_mean([wrong for _, wrong in obstructed]),
+        n_unlisted=len(unlisted),
+        fired_unlisted=_mean(unlisted),
+    )
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores, and scores by visibility where recordings say what can be seen."""
+
+    scores: DetectionScores
+    by_visibility: tuple[VisibilityRow, ...]
+    silence: SilenceScores | None
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [asdict(row) for row in self.by_visibility]
+        silence = None if self.silence is None else asdict(self.silence)
+        return {**self.scores.to_dict(), "by_visibility": rows, "silence": silence}
+
+
+def evaluate(
+    seen: Sequence[SeenFrame], recordings: Sequence[RecordingFolder], procedure: Procedure, *, min_confidence: float
+) -> Evaluation:
+    """Score what a detector saw in frames of these recordings."""
+    views = read_views(recordings, procedure)
+    return Evaluation(
+        scores=score_detections(seen, procedure, min_confidence=min_confidence),
+        by_visibility=tuple(accuracy_by_visibility(seen, views, min_confidence)) if views else (),
+        silence=score_silence(seen, views, min_confidence) if views else None,
+    )
+
+
+def draw_evaluation(
+    folder: Path,
+    seen: Sequence[SeenFrame],
+    procedure: Procedure,
+    *,
+    min_confidence: float,
+    uncalibrate: Calibration,
+) -> list[Path]:
+    """Precision and recall, confusion and reliability as pictures.
+
+    `uncalibrate` is the calibration that the detections already have; the diagram shows them without it, too.
+    """
+    readable = [frame for frame in seen if frame.frame.box is not None]
+    paths = [folder / name for name in ("precision_recall.png", "confusion.png", "reliability.png")]
+    draw_precision_recall(paths[0], average_precision(readable, procedure), procedure)
+    draw_confusion(paths[1], confusion_matrix(seen, procedure, min_confidence), procedure)
+    confidences, right = confidence_and_success(seen)
+    curves = [("calibrated", reliability(confidences, right))]
+    if uncalibrate != Calibration():
+        raw = uncalibrate.undo(confidences)
+        curves.append(("as the network says", reliability(raw, right)))
+    draw_reliability(paths[2], curves)
+    return paths

@@ -1,0 +1,1 @@
+"""Procedures: what they are made of, and how they are read, written, exchanged and drawn."""

@@ -1,0 +1,354 @@
+"""What there is to know about a procedure: components, steps, the states a detector may report, variants, order.
+
+A component `k` has three steps, with the ids the field uses: `3k` install, `3k + 1` incorrectly install, `3k + 2`
+remove. This is the only file that does that arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from functools import cached_property
+from pathlib import Path
+
+from stormpsr.errors import InputError
+
+StateBits = tuple[int, ...]  # per component: 1 correct, 0 absent, -1 present but wrong
+
+
+class StepKind(IntEnum):
+    """What happened to the component. The values are the offsets inside a component's three step ids."""
+
+    INSTALL = 0
+    INCORRECT = 1
+    REMOVE = 2
+
+    @property
+    def verb(self) -> str:
+        return ("Install", "Incorrectly installed", "Remove")[self.value]
+
+
+_STEP_WORDS = {"install": StepKind.INSTALL, "incorrectly install": StepKind.INCORRECT, "remove": StepKind.REMOVE}
+
+
+def step_words(kind: StepKind) -> str:
+    """How a procedure file writes a kind of step: `install`, `incorrectly install`, `remove`."""
+    return next(words for words, known in _STEP_WORDS.items() if known is kind)
+
+
+def parse_step_words(text: str) -> tuple[StepKind | None, str]:
+    """`remove front wheel` as (REMOVE, "front wheel"); the kind is None if the text starts with no known word."""
+    for words, kind in _STEP_WORDS.items():
+        if text.lower().startswith(words + " "):
+            return kind, text[len(words) + 1 :].strip()
+    return None, text
+
+
+def step_id_of(component_index: int, kind: StepKind) -> int:
+    """The id that the field gives to a step."""
+    return 3 * component_index + kind
+
+
+def bit_string(bits: StateBits) -> str:
+    """(1, 0, 1) as "101"; a wrong part is written as "x"."""
+    return "".join("x" if bit < 0 else str(bit) for bit in bits)
+
+
+class StateKind(Enum):
+    """What a detector's class stands for."""
+
+    BACKGROUND = "background"
+    ASSEMBLY = "assembly"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part, or several parts that are always mounted together."""
+
+    name: str
+    colour: str | None = None  # "#rrggbb", for drawings
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise InputError("a component has an empty name")
+        if self.name != self.name.strip() or any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in self.name):
+            cure = "leave out blanks around it, line breaks and control characters"
+            raise InputError(f"a component is called {self.name!r}", cure=cure)
+        if self.colour is not None and not re.fullmatch(r"#[0-9a-fA-F]{6}", self.colour):
+            raise InputError(f"colour of component {self.name!r} is {self.colour!r}", cure="write it like '#3366cc'")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that can be completed."""
+
+    id: int
+    component_index: int
+    kind: StepKind
+    description: str
+
+    @property
+    def installs(self) -> bool:
+        """Whether the component is part of the assembly afterwards, correctly or not."""
+        return self.kind is not StepKind.REMOVE
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyState:
+    """A class of the detector. Background and error classes have no bits: they say nothing about the components."""
+
+    state_class: int
+    kind: StateKind
+    name: str
+    bits: StateBits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to carry out the procedure, for example assembly and maintenance."""
+
+    name: str
+    initial: StateBits
+    expected: tuple[int, ...]  # step ids that belong to it, ascending
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """A validated procedure. Build it from a file with `Procedure.load`."""
+
+    name: str
+    components: tuple[Component, ...]
+    states: tuple[AssemblyState, ...]  # in the detector's class order, class 0 first
+    variants: Mapping[str, Variant]
+    fps: float
+    # component -> what must be in place before it; each requirement is a tuple of alternatives, one of which suffices
+    order: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise InputError(f"procedure {self.name!r}: {problems[0]}")
+
+    # ------------------------------------------------------------------ components and steps
+    @property
+    def n_components(self) -> int:
+        return len(self.components)
+
+    @cached_property
+    def component_index(self) -> Mapping[str, int]:
+        return {component.name: k for k, component in enumerate(self.components)}
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps; `steps[i].id == i`."""
+        return tuple(
+            Step(step_id_of(k, kind), k, kind, f"{kind.verb} {component.name}")
+            for k, component in enumerate(self.components)
+            for kind in StepKind
+        )
+
+    def step(self, step_id: int) -> Step:
+        if not 0 <= step_id < len(self.steps):
+            raise InputError(
+                f"step id {step_id} does not exist in procedure {self.name!r}",
+                cure=f"its {self.n_components} components have the ids 0 to {len(self.steps) - 1}",
+            )
+        return self.steps[step_id]
+
+    def step_id(self, component_index: int, kind: StepKind) -> int:
+        if not 0 <= component_index < self.n_components:
+            raise InputError(f"component {component_index} does not exist in procedure {self.name!r}")
+        return step_id_of(component_index, kind)
+
+    def steps_between(self, before: Sequence[int], after: Sequence[int], *, with_errors: bool = True) -> list[Step]:
+        """The steps that turn one state into another, by the published rules.
+
+        A wrong part that is taken off is no step (nothing correct was undone); a wrong part that becomes right is an
+        install; a right part that becomes wrong is an incorrect install. Without errors, a wrong part counts as
+        absent, so a right part that becomes wrong is a removal.
+        """
+        found: list[Step] = []
+        for k, (old, new) in enumerate(zip(self.check_bits(before), self.check_bits(after), strict=True)):
+            if not with_errors:
+                old, new = max(old, 0), max(new, 0)
+            if old == new or (old == -1 and new == 0):
+                continue
+            kind = {1: StepKind.INSTALL, -1: StepKind.INCORRECT, 0: StepKind.REMOVE}[new]
+            found.append(self.steps[self.step_id(k, kind)])
+        return found
+
+    def apply(self, bits: Sequence[int], step_id: int) -> StateBits:
+        """The state after a step."""
+        step = self.step(step_id)
+        after = list(self.check_bits(bits))
+        after[step.component_index] = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}[step.kind]
+        return tuple(after)
+
+    # ------------------------------------------------------------------ states
+    def check_bits(self, bits: Sequence[int]) -> StateBits:
+        """The state as a tuple of ints, or an error if it does not fit the procedure."""
+        state = tuple(int(bit) for bit in bits)
+        if len(state) != self.n_components:
+            raise InputError(
+                f"a state of procedure {self.name!r} has {self.n_components} components, this one has {len(state)}"
+            )
+        if any(bit not in (-1, 0, 1) for bit in state):
+            raise InputError(f"a component's state is -1, 0 or 1, not {next(b for b in state if b not in (-1, 0, 1))}")
+        return state
+
+    @cached_property
+    def class_of_bits(self) -> Mapping[StateBits, int]:
+        return {state.bits: state.state_class for state in self.states if state.bits is not None}
+
+    @cached_property
+    def error_class(self) -> int | None:
+        """The first class that means "something is wrong", if the detector has one."""
+        return next((state.state_class for state in self.states if state.kind is StateKind.ERROR), None)
+
+    def state_class(self, bits: Sequence[int]) -> int | None:
+        """The class a perfect detector would report: the error class if a part is wrong, None if there is none."""
+        state = self.check_bits(bits)
+        return self.error_class if -1 in state else self.class_of_bits.get(state)
+
+    # ------------------------------------------------------------------ variants and order
+    def variant(self, name: str | None = None) -> Variant:
+        """A variant by name; without a name the first one."""
+        if name is None:
+            return next(iter(self.variants.values()))
+        if name not in self.variants:
+            raise InputError(
+                f"procedure {self.name!r} has no variant {name!r}", cure=f"it has: {', '.join(self.variants)}"
+            )
+        return self.variants[name]
+
+    def variant_of_recording(self, recording_name: str) -> Variant | None:
+        """The variant a recording's name speaks of (`01_assy_0_1`), the only one there is, or None."""
+        words = re.split(r"[^A-Za-z0-9]+", recording_name)
+        named = [variant for variant in self.variants.values() if variant.name in words]
+        if len(named) == 1:
+            return named[0]
+        return next(iter(self.variants.values())) if len(self.variants) == 1 else None
+
+    def build_order(self, bits: Sequence[int]) -> list[int] | None:
+        """An order in which a state's components can be put together, or None if the partial order forbids it."""
+        wanted = [k for k, bit in enumerate(bits) if bit != 0]
+        built = _in_order([component.name for component in self.components], self.order, wanted)
+        return built if len(built) == len(wanted) else None
+
+    def can_install(self, bits: Sequence[int], component_index: int) -> bool:
+        """Whether all that must come before a component is in place."""
+        installed = {self.components[k].name for k, bit in enumerate(bits) if bit != 0}
+        requirements = self.order.get(self.components[component_index].name, ())
+        return all(any(name in installed for name in choice) for choice in requirements)
+
+    # ------------------------------------------------------------------ files
+    @classmethod
+    def load(cls, source: str | Path) -> Procedure:
+        """A shipped procedure by name (`industreal`, `meccano`), or one from a YAML file."""
+        from stormpsr.procedure.reader import load_procedure
+
+        return load_procedure(source)
+
+    def save(self, path: str | Path) -> None:
+        """Write the procedure as a YAML file that `load` reads back equal."""
+        from stormpsr.procedure.writer import save_procedure
+
+        save_procedure(self, path)
+
+    # ------------------------------------------------------------------ validation
+    def _problems(self) -> Iterator[str]:
+        if not self.components:
+            yield "there are no components"
+        names = [component.name for component in self.components]
+        if len(set(names)) < len(names):
+            yield f"component {next(n for n in names if names.count(n) > 1)!r} is there twice"
+        if not self.fps > 0 or self.fps == float("inf"):
+            yield f"frames per second is {self.fps}, but it must be more than 0"
+        if not self.variants:
+            yield "there is no variant"
+        yield from self._order_problems(names)
+        yield from self._state_problems()
+        for variant in self.variants.values():
+            yield from (f"variant {variant.name!r}: {problem}" for problem in self.variant_problems(variant))
+
+    def _order_problems(self, names: list[str]) -> Iterator[str]:
+        for name, requirements in self.order.items():
+            for other in (name, *(alternative for choice in requirements for alternative in choice)):
+                if other not in names:
+                    yield f"the order names {other!r}, which is not a component"
+        stuck = cycle_members(names, self.order)
+        if stuck:
+            yield f"the order has a cycle: {', '.join(stuck)} wait for each other"
+
+    def _state_problems(self) -> Iterator[str]:
+        seen: dict[StateBits, int] = {}
+        for index, state in enumerate(self.states):
+            if state.state_class != index:
+                yield f"state class {state.state_class} stands at place {index}"
+            if (state.bits is None) == (state.kind is StateKind.ASSEMBLY):
+                yield f"state class {index} is {state.kind.value} and has {'no ' if state.bits is None else ''}bits"
+            if state.bits is None:
+                continue
+            yield from (f"state class {index}: {problem}" for problem in self.bits_problems(state.bits))
+            if state.bits in seen:
+                yield f"state classes {seen[state.bits]} and {index} are the same state"
+            seen[state.bits] = index
+
+    def bits_problems(self, bits: StateBits) -> Iterator[str]:
+        """What is wrong with a 0/1 state of this procedure."""
+        if len(bits) != len(self.components):
+            yield f"it has {len(bits)} digits, but there are {len(self.components)} components"
+        elif any(bit not in (0, 1) for bit in bits):
+            yield "its digits must be 0 or 1"
+        elif self.order and self.build_order(bits) is None:
+            yield "it cannot be reached: the order does not allow these components without others"
+
+    def variant_problems(self, variant: Variant) -> Iterator[str]:
+        """What is wrong with a variant of this procedure."""
+        yield from (f"initial state: {problem}" for problem in self.bits_problems(variant.initial))
+        if len(variant.initial) != len(self.components):
+            return
+        for step_id in variant.expected:
+            if not 0 <= step_id < len(self.steps):
+                yield f"expects step {step_id}, which does not exist"
+                continue
+            step = self.steps[step_id]
+            opposite = self.step_id(step.component_index, StepKind.REMOVE if step.installs else StepKind.INSTALL)
+            already = variant.initial[step.component_index] == (1 if step.installs else 0)
+            if already and opposite not in variant.expected:
+                yield (
+                    f"expects {step.description!r}, but its initial state has that component "
+                    f"{'in place' if step.installs else 'absent'} already"
+                )
+
+
+def _in_order(
+    names: Sequence[str], order: Mapping[str, tuple[tuple[str, ...], ...]], wanted: Iterable[int]
+) -> list[int]:
+    """As many of `wanted` as can be put together, each as soon as what it requires is there."""
+    built: list[int] = []
+    left, built_names = sorted(wanted), set[str]()
+    while True:
+        ready = [k for k in left if all(any(n in built_names for n in choice) for choice in order.get(names[k], ()))]
+        if not ready:
+            return built
+        built.extend(ready)
+        built_names.update(names[k] for k in ready)
+        left = [k for k in left if k not in ready]
+
+
+def cycle_members(names: Sequence[str], order: Mapping[str, tuple[tuple[str, ...], ...]]) -> list[str]:
+    """The components that can never be installed because they wait for each other."""
+    placed = {names[k] for k in _in_order(names, order, range(len(names)))}
+    stuck = [name for name in names if name not in placed]
+    while True:  # drop those that merely come after the cycle
+        needed = {other for name in stuck for choice in order.get(name, ()) for other in choice}
+        core = [name for name in stuck if name in needed]
+        if len(core) == len(stuck):
+            return core
+        stuck = core

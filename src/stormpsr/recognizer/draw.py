@@ -1,0 +1,176 @@
+"""The picture, the box, and beside them the check-list with ticks and evidence bars, as a video."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.recording import Image
+from stormpsr.decoding.checklist import Checklist, ChecklistRow
+from stormpsr.errors import InputError
+
+Box = tuple[float, float, float, float]
+
+_LONG_SIDE = 640  # pixels of the picture's longer side; smaller sources are enlarged
+_PANEL_WIDTH = 420
+_LEAST_HEIGHT = 480
+_BACKGROUND, _TEXT, _FAINT, _RAIL = (24, 26, 30), (236, 236, 232), (140, 144, 150), (58, 62, 68)
+_DONE, _WAITING, _BOX = (86, 186, 110), (232, 170, 62), (90, 200, 250)
+_TIME_BASE = Fraction(1, 90_000)
+
+
+class AnnotatedVideo:
+    """Writes annotated frames to an MP4 file. Use it as a context: the file is whole however the context ends."""
+
+    def __init__(self, path: Path, *, fps: float) -> None:
+        if path.suffix.lower() not in (".mp4", ".mkv", ".mov"):
+            raise InputError("cannot write such a video", path=path, cure="use one of: .mp4, .mkv, .mov")
+        self.path = path
+        self._fps = fps
+        self._container: Any = None
+        self._stream: Any = None
+        self._last = -1
+
+    def __enter__(self) -> AnnotatedVideo:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._container is not None:
+            self._container.mux(self._stream.encode())
+            self._container.close()
+
+    def add(self, image: Image, time_seconds: float) -> None:
+        import av
+
+        height, width = (side - side % 2 for side in image.shape[:2])
+        if self._container is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._container = av.open(str(self.path), "w")
+            rate = Fraction(self._fps).limit_denominator(1000)
+            self._stream = self._container.add_stream("libx264", rate=rate)
+            self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
+            self._stream.options = {"crf": "22", "preset": "veryfast"}
+            self._stream.time_base = self._stream.codec_context.time_base = _TIME_BASE
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
+        frame.pts = self._last = max(round(time_seconds / _TIME_BASE), self._last + 1)
+        frame.time_base = _TIME_BASE
+        self._container.mux(self._stream.encode(frame))
+
+
+def draw_annotated(
+    image: Image,
+    checklist: Checklist,
+    *,
+    share_S: NDArray[np.float64],
+    box: Box | None,
+    time_seconds: float,
+    title: str,
+) -> Image:
+    """One frame of the annotated video."""
+    picture, scale = _enlarged(image)
+    if box is not None:
+        _draw_box(picture, box, scale)
+    height = max(picture.shape[0], _LEAST_HEIGHT)
+    canvas = np.full((height, picture.shape[1] + _PANEL_WIDTH, 3), _BACKGROUND, dtype=np.uint8)
+    top = (height - picture.shape[0]) // 2
+    canvas[top : top + picture.shape[0], : picture.shape[1]] = picture
+    canvas[:, picture.shape[1] :] = _panel(checklist, share_S, height, time_seconds, title)
+    return canvas
+
+
+def _enlarged(image: Image) -> tuple[Image, float]:
+    import cv2
+
+    scale = _LONG_SIDE / max(image.shape[:2])
+    size = max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1)
+    how = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
+    return np.asarray(cv2.resize(image, size, interpolation=how), dtype=np.uint8), scale
+
+
+def _draw_box(picture: Image, box: Box, scale: float) -> None:
+    import cv2
+
+    left, top, width, height = (round(side * scale) for side in box)
+    cv2.rectangle(picture, (left, top), (left + width, top + height), _BOX, 2, cv2.LINE_AA)
+
+
+def _panel(checklist: Checklist, share_S: NDArray[np.float64], height: int, time_seconds: float, title: str) -> Image:
+    from PIL import Image as Pictures
+    from PIL import ImageDraw
+
+    panel = Pictures.new("RGB", (_PANEL_WIDTH, height), _BACKGROUND)
+    pen: Any = ImageDraw.Draw(panel)
+    pen.text((20, 14), title, font=_font(19), fill=_TEXT)
+    pen.text((_PANEL_WIDTH - 20, 15), _clock(time_seconds), font=_font(18), fill=_FAINT, anchor="ra")
+    rows = checklist.rows(share_S)
+    foot = height - 44
+    step = min(52.0, (foot - 56) / max(len(rows), 1))
+    for i, row in enumerate(rows):
+        _draw_row(pen, row, 56 + i * step, step)
+    _draw_foot(pen, checklist, foot)
+    return np.asarray(panel, dtype=np.uint8)
+
+
+def _draw_row(pen: Any, row: ChecklistRow, top: float, step: float) -> None:
+    size = int(np.clip(step * 0.42, 9, 18))
+    side = int(np.clip(step * 0.45, 9, 20))
+    middle = top + step * 0.4
+    left = 20
+    mark = (left, middle - side / 2, left + side, middle + side / 2)
+    colour = _DONE if row.done is not None else _FAINT
+    pen.rounded_rectangle(mark, radius=3, outline=colour, width=2, fill=_DONE if row.done is not None else None)
+    if row.done is not None:
+        ticks = ((0.22, 0.05), (0.42, 0.25), (0.8, -0.25))
+        pen.line([(left + side * x, middle + side * y) for x, y in ticks], fill=_BACKGROUND, width=max(side // 7, 2))
+        seconds = row.done.time_seconds
+        if seconds is not None:
+            pen.text((_PANEL_WIDTH - 20, middle), _clock(seconds), font=_font(size), fill=_DONE, anchor="rm")
+    text = _shortened(pen, row.step.description, size, _PANEL_WIDTH - 2 * left - side - 12 - 70)
+    pen.text((left + side + 12, middle), text, font=_font(size), fill=_TEXT, anchor="lm")
+    if step >= 20:
+        bar, y = (left + side + 12, _PANEL_WIDTH - 20), top + step * 0.8
+        thick = max(2, int(step * 0.08))
+        pen.rectangle((bar[0], y, bar[1], y + thick), fill=_RAIL)
+        share = min(max(row.share, 0.0), 1.0)
+        if share > 0.005:
+            pen.rectangle((bar[0], y, bar[0] + share * (bar[1] - bar[0]), y + thick), fill=_WAITING)
+
+
+def _draw_foot(pen: Any, checklist: Checklist, top: float) -> None:
+    if checklist.unexpected:
+        event = checklist.unexpected[-1]
+        when = "" if event.time_seconds is None else f" {_clock(event.time_seconds)}"
+        text = f"not expected: {checklist.procedure.step(event.step_id).description}{when}"
+        pen.text((20, top + 10), _shortened(pen, text, 15, _PANEL_WIDTH - 40), font=_font(15), fill=_WAITING)
+
+
+def _shortened(pen: Any, text: str, size: int, width: float) -> str:
+    if pen.textlength(text, font=_font(size)) <= width:
+        return text
+    while text and pen.textlength(text + "...", font=_font(size)) > width:
+        text = text[:-1]
+    return text + "..."
+
+
+_FONTS: dict[int, Any] = {}
+
+
+def _font(size: int) -> Any:
+    from PIL import ImageFont
+
+    if size not in _FONTS:
+        _FONTS[size] = ImageFont.load_default(size)
+    return _FONTS[size]
+
+
+def _clock(seconds: float) -> str:
+    """75.25 as 1:15.2."""
+    tenths = int(seconds * 10 + 1e-6)
+    return f"{tenths // 600}:{tenths // 10 % 60:02d}.{tenths % 10}"

@@ -1,0 +1,175 @@
+"""All methods on labelled recordings: scores, and everything that a report needs.
+
+Shape legend: G grid of every k-th frame, S steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.events import StepEvent
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.decoding.predictions import PerceptDecoder, PerceptTable
+from stormpsr.errors import InputError
+from stormpsr.evaluation.metrics import Protocol
+from stormpsr.evaluation.run_folder import (
+    METHOD_TITLES,
+    RUN_FILE,
+    MethodInfo,
+    RecordingRun,
+    RunInfo,
+    read_run,
+    write_recording,
+    write_run,
+)
+from stormpsr.evaluation.score_files import summary_json
+from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
+from stormpsr.recognizer.model_folder import RecognizerModel, read_metrics, write_metrics
+from stormpsr.recognizer.offline import LabelledPercepts, OnProgress, perceive_recordings, what_could_be_seen
+
+EVIDENCE_EVERY = 5  # frames
+
+
+def evaluate_model(
+    model: RecognizerModel,
+    recordings: Sequence[RecordingFolder],
+    *,
+    data: Path,
+    split: str | None,
+    cache: Path,
+    out: Path | None = None,
+    methods: Sequence[str] | None = None,
+    protocol: Protocol = "paper",
+    unexpected: str = "drop",
+    title: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Summary]:
+    """The scores of each method; with `out`, a run folder is written, recording by recording.
+
+    What the networks say is kept in the cache after every recording, so a run that was stopped goes on from there.
+    """
+    chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.methods))
+    results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
+    if out is not None:
+        _claim(out, model, data, split)
+    for recording, percepts in perceive_recordings(model, recordings, cache, on_progress=on_progress):
+        labelled = LabelledPercepts.of(recording, percepts, model.procedure)
+        run, judged = judge(model, labelled, chosen, data=data, protocol=protocol, unexpected=unexpected)
+        for method, result in judged.items():
+            results[method].append(result)
+        if out is not None:
+            write_recording(out, run)
+    summaries = {method: summarise(found, model.procedure) for method, found in results.items()}
+    if out is not None:
+        infos = [
+            MethodInfo(method, METHOD_TITLES.get(method, method), asdict(model.fusion_settings(method, unexpected)))
+            for method in chosen
+        ]
+        info = RunInfo(
+            title=title or f"{model.procedure.title or model.procedure.name}, {split or 'all'} recordings",
+            model=str(model.path),
+            data=str(data),
+            split=split,
+            protocol=protocol,
+            methods=tuple(infos),
+            summary={method: summary_json(summary) for method, summary in summaries.items()},
+        )
+        write_run(out, info, model.procedure)
+    return summaries
+
+
+def _claim(out: Path, model: RecognizerModel, data: Path, split: str | None) -> None:
+    """Refuse the folder of another run; the same one is made again."""
+    if out.is_file():
+        raise InputError("the output is a file", path=out, cure="give the path of a folder")
+    if (out / RUN_FILE).is_file():
+        theirs = read_run(out).info
+        ours = (str(model.path), str(data), split)
+        if (theirs.model, theirs.data, theirs.split) != ours:
+            cure = "choose another folder, or delete this one"
+            raise InputError(f"the folder holds a run of {theirs.model} on {theirs.data}", path=out, cure=cure)
+        (out / RUN_FILE).unlink()  # it is written last: until then the run is unfinished
+
+
+def judge(
+    model: RecognizerModel,
+    labelled: LabelledPercepts,
+    methods: Sequence[str],
+    *,
+    data: Path | None = None,
+    protocol: Protocol = "paper",
+    unexpected: str = "drop",
+) -> tuple[RecordingRun, Mapping[str, RecordingResult]]:
+    """One recording: what each method reports, how good that is, and the evidence for it."""
+    recording, procedure, table = labelled.recording, model.procedure, labelled.percepts
+    events: dict[str, tuple[StepEvent, ...]] = {}
+    evidence: dict[str, NDArray[np.float16]] = {}
+    results: dict[str, RecordingResult] = {}
+    for method in methods:
+        decoder = model.decoder(method, labelled.variant, unexpected)
+        found, evidence[method] = decode_with_evidence(decoder, table, recording.n_frames)
+        events[method] = tuple(found)
+        results[method] = labelled.result(found, procedure, protocol)
+    seen = what_could_be_seen(recording.path, recording.n_frames, procedure)
+    run = RecordingRun(
+        name=recording.name,
+        variant=labelled.variant,
+        fps=recording.fps,
+        n_frames=recording.n_frames,
+        has_errors=labelled.has_errors(procedure),
+        frames_path=_below(recording.source.path, data),
+        labels=labelled.labels,
+        labels_with_errors=labelled.labels_with_errors(procedure),
+        events=events,
+        readable=seen.readable,
+        visible_share=seen.visible_share,
+        visible_stride=seen.visible_stride,
+        detection_frame_M=table.index_P[table.detection_row_M],
+        detection_class_M=table.detection_class_M,
+        detection_confidence_M=table.detection_confidence_M.astype(np.float16),
+        change_frame_E=table.index_P[table.change_row_E],
+        change_probability_EC=table.change_EC.astype(np.float16),
+        evidence=evidence,
+        evidence_stride=EVIDENCE_EVERY,
+    )
+    return run, results
+
+
+def decode_with_evidence(
+    decoder: PerceptDecoder, table: PerceptTable, n_frames: int
+) -> tuple[list[StepEvent], NDArray[np.float16]]:
+    """Events, and the greatest share of the needed evidence in every k frames, (G, S); 1 where a step is completed."""
+    decoder.reset()
+    events: list[StepEvent] = []
+    share_GS = np.zeros((-(-n_frames // EVIDENCE_EVERY), len(decoder.procedure.steps)))
+    for percept in table:
+        new = decoder.update(percept)
+        row_S = share_GS[min(percept.index // EVIDENCE_EVERY, len(share_GS) - 1)]
+        np.maximum(row_S, np.minimum(decoder.share, 1.0), out=row_S)
+        row_S[[event.step_id for event in new]] = 1.0
+        events += new
+    return events, share_GS.astype(np.float16)
+
+
+def store_scores(model: RecognizerModel, summaries: Mapping[str, Summary], *, data: str, split: str) -> None:
+    """Write what the methods reached on a split into the model's folder."""
+    groups = {method: summary.all for method, summary in summaries.items()}
+    reached = {m: {"pos": g.pos, "f1": g.f1, "delay_seconds": g.delay_seconds} for m, g in groups.items()}
+    some = next(iter(summaries.values()))
+    about = {"data": data, "protocol": some.protocol, "n_recordings": some.all.n_recordings}
+    metrics = read_metrics(model.path)
+    scored = {**metrics.get("evaluation", {}), split: {**about, **reached}}
+    write_metrics(model.path, {**metrics, "evaluation": scored})
+
+
+def _below(path: Path, data: Path | None) -> str:
+    """A path as it is seen from the data's folder, absolute if it lies elsewhere."""
+    path = path.resolve()
+    if data is not None and path.is_relative_to(data.resolve()):
+        return path.relative_to(data.resolve()).as_posix()
+    return str(path)

@@ -1,0 +1,467 @@
+"""`recognizer.yaml`: every setting between the networks and the events.
+
+A recogniser on disk: a folder that needs nothing else to be used.
+
+recognizer.yaml   strides, and the settings of each method as tuning left them
+procedure.yaml    what the outputs mean
+stream/           the spatio-temporal stream, a checkpoint (may be missing)
+detector/         the assembly state detector (may be missing, but not both)
+metrics.json      how good the parts were, and what tuning found
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_args
+
+import yaml
+
+from stormpsr.decoding.fusion import FusionMethod, FusionSettings
+from stormpsr.decoding.predictions import Bridge, PerceptDecoder
+from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+from stormpsr.yaml_loader import Problem, compose, guess
+
+if TYPE_CHECKING:
+    from stormpsr.recognizer.networks import Networks
+
+
+METHODS: tuple[FusionMethod, ...] = get_args(FusionMethod)
+_FORMAT = "stormpsr recognizer 1"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSettings:
+    """What tuning chooses for a method. Defaults are those of `FusionSettings`, the paper's for IndustReal."""
+
+    threshold: float = 6.0  # evidence that completes a step
+    decay: float = 0.75  # factor per tick for steps that the tick does not support
+    min_change_probability: float = 0.5  # the temporal model says "changed" above this
+    removal_factor: float = 1.0  # removals need this many times the threshold
+    min_detection_confidence: float = 0.0  # less sure detections are not heard
+    implied_share: float | None = None  # a step completes those it needs if they have this share; null: no order
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if value is None and name == "implied_share":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"{name} is {value!r}, not a number")
+        FusionSettings(**asdict(self))  # refuses what does not make sense
+
+
+@dataclass(frozen=True)
+class RecognizerSettings:
+    """How the networks are run, and how each method decides."""
+
+    temporal_stride: int = 4  # ticks from one run of the temporal model to the next
+    detector_stride: int = 1  # ticks from one look of the detector to the next
+    detector_min_confidence: float = DEFAULT_MIN_CONFIDENCE  # weaker detections are never passed on
+    bridge_seconds: float = 0.5  # the longest gap in which the last frame stands in for those that did not come
+    methods: Mapping[str, MethodSettings] = field(
+        default_factory=lambda: MappingProxyType({method: MethodSettings() for method in METHODS})
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("temporal_stride", "detector_stride"):
+            stride = getattr(self, name)
+            if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
+                raise InputError(f"{name} is {stride!r}, but it must be a whole number of at least 1")
+        for name, high in (("detector_min_confidence", 1.0), ("bridge_seconds", 60.0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
+                raise InputError(f"{name} is {value!r}, but it must lie between 0 and {high:g}")
+        unknown = next((method for method in self.methods if method not in METHODS), None)
+        if unknown is not None:
+            raise InputError(f"unknown method {unknown!r}", cure=guess(unknown, METHODS, f"there are: {METHODS}"))
+
+    def bridge_ticks(self, fps: float) -> int:
+        return int(self.bridge_seconds * fps)
+
+    def fusion(self, method: str, *, window_frames: int, fps: float, unexpected: Any = "drop") -> FusionSettings:
+        """The settings of a method's fusion, with what follows from the temporal model and the strides."""
+        if method not in METHODS:
+            cure = guess(method, METHODS, f"choose one of: {', '.join(METHODS)}")
+            raise InputError(f"unknown method {method!r}", cure=cure)
+        own = self.methods.get(method, MethodSettings())
+        return FusionSettings(
+            method=method,
+            window_frames=window_frames,
+            hold_frames=self.temporal_stride + self.bridge_ticks(fps),
+            unexpected=unexpected,
+            **asdict(own),
+        )
+
+    def with_method(self, method: str, settings: MethodSettings) -> RecognizerSettings:
+        return replace(self, methods={**self.methods, method: settings})
+
+
+# ---------------------------------------------------------------------- files
+def save_settings(path: Path, settings: RecognizerSettings) -> None:
+    plain: dict[str, Any] = {
+        "format": _FORMAT,
+        "temporal_stride": settings.temporal_stride,
+        "detector_stride": settings.detector_stride,
+        "detector_min_confidence": settings.detector_min_confidence,
+        "bridge_seconds": settings.bridge_seconds,
+        "methods": {method: asdict(own) for method, own in settings.methods.items()},
+    }
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8", newline="\n")
+    draft.replace(path)
+
+
+def load_settings(path: Path) -> RecognizerSettings:
+    """Read `recognizer.yaml`; what is not in it has its default."""
+    if not path.is_file():
+        raise InputError("there is no such file", path=path, cure="'stormpsr model pack' makes a model's folder")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("this is not text in UTF-8", path=path, cure="save it as UTF-8") from error
+    root = compose(text)
+    if isinstance(root, Problem):
+        root.raise_error(path)
+    plain = yaml.safe_load(text)
+    if not isinstance(plain, dict) or plain.pop("format", None) != _FORMAT:
+        raise InputError("this does not describe a recogniser", path=path, cure=f"it begins with 'format: {_FORMAT}'")
+    try:
+        return _settings_of(plain)
+    except InputError as error:
+        raise InputError(error.problem, path=path, line=_line_of(text, error.problem), cure=error.cure) from None
+
+
+def _settings_of(plain: dict[str, Any]) -> RecognizerSettings:
+    methods = plain.pop("methods", None) or {}
+    if not isinstance(methods, dict) or not all(isinstance(own, dict) for own in methods.values()):
+        raise InputError("methods: a table of tables is needed", cure="write 'methods:', then 'average:', indented")
+    _refuse_unknown(plain, RecognizerSettings, leave_out=("methods",))
+    for own in methods.values():
+        _refuse_unknown(own, MethodSettings)
+    read = {str(method): MethodSettings(**own) for method, own in methods.items()}
+    defaults: dict[str, MethodSettings] = {method: MethodSettings() for method in METHODS}
+    return RecognizerSettings(**plain, methods={**defaults, **read})
+
+
+def _refuse_unknown(plain: dict[str, Any], kind: Any, leave_out: tuple[str, ...] = ()) -> None:
+    known = [entry.name for entry in fields(kind) if entry.name not in leave_out]
+    for key in plain:
+        if key not in known:
+            raise InputError(f"{key} is no setting", cure=guess(str(key), known, f"there are: {', '.join(known)}"))
+
+
+def _line_of(text: str, problem: str) -> int | None:
+    """The first line that begins with the setting that a complaint begins with."""
+    word = problem.replace("unknown method", "").strip(" '").split("'")[0].split()[0].rstrip(":")
+    lines = text.splitlines()
+    return next((i for i, line in enumerate(lines, start=1) if line.strip().startswith(f"{word}:")), None)
+
+
+SETTINGS_FILE, PROCEDURE_FILE, METRICS_FILE = "recognizer.yaml", "procedure.yaml", "metrics.json"
+STREAM_FOLDER, DETECTOR_FOLDER = "stream", "detector"
+DEFAULT_MODEL = "vehicle"
+
+
+@dataclass(frozen=True, eq=False)
+class RecognizerModel:
+    """A model that has been read: both networks, or one of them."""
+
+    path: Path
+    procedure: Procedure
+    settings: RecognizerSettings
+    networks: Networks
+    metrics: Mapping[str, Any]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        found = {"detection": self.networks.detector, "temporal": self.networks.stream}
+        return tuple(name for name, network in found.items() if network is not None)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that the streams allow, for the main table."""
+        return (*self.streams, "average") if len(self.streams) == 2 else self.streams
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about the model."""
+        if "temporal" not in self.streams:
+            return (f"the model has no spatio-temporal stream ({STREAM_FOLDER}/): detections alone decide",)
+        if "detection" not in self.streams:
+            return (f"the model has no detector ({DETECTOR_FOLDER}/): the spatio-temporal stream alone decides",)
+        return ()
+
+    def method_or_fallback(self, method: str | None) -> str:
+        """The method that was asked for, or that of the only stream where it needs both."""
+        if method is None or (method in ("average", "released") and len(self.streams) == 1):
+            return self.methods[-1]
+        if method in ("detection", "temporal") and method not in self.streams:
+            raise InputError(f"method {method!r} needs a stream that is missing", path=self.path, cure=self.notes[0])
+        return method
+
+    def decoder(
+        self, method: str | None = None, variant: str | None = None, unexpected: str = "drop"
+    ) -> PerceptDecoder:
+        """From what the networks say to events."""
+        return PerceptDecoder(
+            self.procedure, variant, self.fusion_settings(self.method_or_fallback(method), unexpected), self.bridge()
+        )
+
+    def fusion_settings(self, method: str, unexpected: str = "drop") -> FusionSettings:
+        """How a method decides, with what follows from the temporal model and the strides."""
+        window = max(self.networks.window_frames, 1)
+        return self.settings.fusion(method, window_frames=window, fps=self.procedure.fps, unexpected=unexpected)
+
+    def bridge(self) -> Bridge:
+        """What fills short gaps between frames."""
+        ticks = self.settings.bridge_ticks(self.procedure.fps)
+        return Bridge(detection_hold=self.settings.detector_stride + ticks, bridge_ticks=ticks)
+
+    def check_procedure(self, procedure: Procedure, path: str | Path | None = None) -> None:
+        """Refuse data of another procedure."""
+        difference = procedure_difference(self.procedure, procedure)
+        if difference:
+            raise InputError(
+                f"the model recognises procedure {self.procedure.name!r}, but this is {procedure.name!r}: {difference}",
+                path=path,
+                cure="use a model that was trained for it",
+            )
+
+    def digest(self) -> str:
+        """A fingerprint of everything that decides what the networks say: not of thresholds."""
+        digest = hashlib.sha256()
+        for folder in (STREAM_FOLDER, DETECTOR_FOLDER):
+            for path in sorted((self.path / folder).glob("[!.]*")):
+                if path.is_file() and path.name != METRICS_FILE:
+                    digest.update(f"{folder}/{path.name}".encode() + path.read_bytes())
+        own = self.settings
+        digest.update(f"{own.temporal_stride} {own.detector_stride} {own.detector_min_confidence}".encode())
+        digest.update(f"{self.procedure.fps}".encode())
+        return digest.hexdigest()[:16]
+
+
+def procedure_difference(ours: Procedure, theirs: Procedure) -> str | None:
+    """What makes two procedures different to a recogniser; None if nothing does. Titles and colours do not count."""
+    if [c.name for c in ours.components] != [c.name for c in theirs.components]:
+        return f"its components differ ({_first_difference(ours.components, theirs.components)})"
+    if [(s.kind, s.bits) for s in ours.states] != [(s.kind, s.bits) for s in theirs.states]:
+        return "its states differ"
+    if dict(ours.variants) != dict(theirs.variants):
+        return "its variants differ"
+    if ours.fps != theirs.fps:
+        return f"it runs at {theirs.fps:g} frames per second, not {ours.fps:g}"
+    return None
+
+
+def _first_difference(ours: Any, theirs: Any) -> str:
+    if len(ours) != len(theirs):
+        return f"{len(ours)} and {len(theirs)} of them"
+    return next(f"{a.name!r} and {b.name!r}" for a, b in zip(ours, theirs, strict=True) if a.name != b.name)
+
+
+# ---------------------------------------------------------------------- finding
+def shipped_models() -> list[str]:
+    """Names of the models that come with the package."""
+    folder = resources.files("stormpsr") / "weights"
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in folder.iterdir() if (entry / SETTINGS_FILE).is_file())
+
+
+def resolve_model(name: str | Path) -> Path:
+    """The folder of a model, given as a path or by the name of a shipped one."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise InputError("this is a file", path=path, cure="give the folder of a model")
+    known = shipped_models()
+    if str(name) in known:
+        return Path(str(resources.files("stormpsr") / "weights" / str(name)))
+    there = f"or one of the shipped models: {', '.join(known)}" if known else "this installation ships none"
+    raise InputError(f"there is no model {str(name)!r}", cure=f"give the folder of a model ({there})")
+
+
+# ---------------------------------------------------------------------- reading
+def load_model(
+    folder: str | Path, *, temporal_stride: int | None = None, detector_stride: int | None = None
+) -> RecognizerModel:
+    """Read a model; strides replace those of `recognizer.yaml`."""
+    from stormpsr.recognizer.networks import Networks
+
+    folder = resolve_model(folder)
+    if not (folder / SETTINGS_FILE).is_file():
+        cure = f"a model's folder holds {SETTINGS_FILE}; 'stormpsr model pack' makes one"
+        raise InputError("this is not a model's folder", path=folder, cure=cure)
+    settings = load_settings(folder / SETTINGS_FILE)
+    settings = replace(
+        settings,
+        temporal_stride=settings.temporal_stride if temporal_stride is None else temporal_stride,
+        detector_stride=settings.detector_stride if detector_stride is None else detector_stride,
+    )
+    procedure = Procedure.load(folder / PROCEDURE_FILE)
+    stream = config = detector = None
+    if (folder / STREAM_FOLDER).is_dir():
+        from stormpsr.models.checkpoint import load_checkpoint
+
+        checkpoint = load_checkpoint(folder / STREAM_FOLDER)
+        _same_procedure(procedure, checkpoint.procedure, folder / STREAM_FOLDER)
+        stream, config = checkpoint.stream(), checkpoint.config
+    if (folder / DETECTOR_FOLDER).is_dir():
+        from stormpsr.detectors.registry import load_detector
+
+        detector = load_detector(folder / DETECTOR_FOLDER)
+        _same_procedure(procedure, detector.procedure, folder / DETECTOR_FOLDER)
+    if stream is None and detector is None:
+        cure = f"it needs {STREAM_FOLDER}/ or {DETECTOR_FOLDER}/: 'stormpsr model pack' puts them there"
+        raise InputError("the model has no networks", path=folder, cure=cure)
+    networks = Networks(fps=procedure.fps, settings=settings, detector=detector, stream=stream, config=config)
+    return RecognizerModel(folder, procedure, settings, networks, read_metrics(folder))
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    path = folder / METRICS_FILE
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"this is not JSON ({error})", path=path, cure="delete it") from None
+    if not isinstance(found, dict):
+        raise InputError("this is no table of metrics", path=path, cure="delete it")
+    return found
+
+
+def write_metrics(folder: Path, metrics: Mapping[str, Any]) -> None:
+    draft = folder / f".{METRICS_FILE}.draft"
+    draft.write_text(json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
+    draft.replace(folder / METRICS_FILE)
+
+
+def _same_procedure(ours: Procedure, theirs: Procedure, path: Path) -> None:
+    difference = procedure_difference(ours, theirs)
+    if difference:
+        raise InputError(
+            f"this part is for procedure {theirs.name!r} and does not fit {ours.name!r}: {difference}",
+            path=path,
+            cure="pack parts that were trained for the same procedure",
+        )
+
+
+# ---------------------------------------------------------------------- writing
+def pack_model(
+    out: str | Path,
+    *,
+    stream: str | Path | None = None,
+    detector: str | Path | None = None,
+    settings: RecognizerSettings | None = None,
+    half: bool = False,
+    temporal_stride: int | None = None,
+    detector_stride: int | None = None,
+) -> Path:
+    """Put a checkpoint and a detector into one folder. A model that is there is replaced, but keeps its settings.
+
+    Strides that are given go before those of the settings.
+    half: store the weights as 16-bit numbers, half the size. They are computed with as 32-bit numbers all the same.
+    """
+    from stormpsr.detectors.registry import load_detector
+    from stormpsr.models.checkpoint import load_checkpoint
+
+    out = Path(out)
+    if stream is None and detector is None:
+        raise InputError("a model needs a stream or a detector", cure="give --stream, --detector or both")
+    is_model = (out / SETTINGS_FILE).is_file()
+    if out.exists() and not is_model and (out.is_file() or any(out.iterdir())):
+        raise InputError("this is no model, and would be overwritten", path=out, cure="choose another name")
+    for part in (stream, detector):
+        if part is not None and out.resolve() in (Path(part).resolve(), *Path(part).resolve().parents):
+            raise InputError("the model would replace its own parts", path=out, cure="choose another folder")
+    if stream is not None:
+        load_checkpoint(stream)  # complains in plain words before anything is written
+    if settings is None:
+        settings = load_settings(out / SETTINGS_FILE) if is_model else _natural_settings(stream)
+    settings = replace(
+        settings,
+        temporal_stride=temporal_stride or settings.temporal_stride,
+        detector_stride=detector_stride or settings.detector_stride,
+    )
+    metrics: dict[str, Any] = {}
+    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        procedure = None
+        if stream is not None:
+            checkpoint = load_checkpoint(stream)
+            checkpoint.stream()  # refuses an encoder alone, and tensors that do not fit
+            procedure = checkpoint.procedure
+            _copy_part(checkpoint.path, draft / STREAM_FOLDER, half)
+            metrics["stream"] = dict(checkpoint.metrics)
+        if detector is not None:
+            loaded = load_detector(detector)
+            if procedure is not None:
+                _same_procedure(procedure, loaded.procedure, Path(detector))
+            procedure = procedure or loaded.procedure
+            _copy_part(Path(detector), draft / DETECTOR_FOLDER, half)
+            metrics["detector"] = dict(loaded.metrics)
+        assert procedure is not None
+        procedure.save(draft / PROCEDURE_FILE)
+        save_settings(draft / SETTINGS_FILE, settings)
+        write_metrics(draft, metrics)
+        load_model(draft)  # what cannot be loaded is not packed
+        old = out.with_name(f".{out.name}.{os.getpid()}.old")
+        if out.exists():
+            out.rename(old)
+        draft.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return out
+
+
+def _natural_settings(stream: str | Path | None) -> RecognizerSettings:
+    """The temporal model runs once per frame of its window: no frame is then encoded that its training did not see."""
+    if stream is None:
+        return RecognizerSettings()
+    from stormpsr.config import load_config
+
+    clips = load_config(Path(stream) / "config.yaml").clips
+    return RecognizerSettings(temporal_stride=max(clips.window_frames // clips.n_window, 1))
+
+
+def _copy_part(source: Path, target: Path, half: bool) -> None:
+    """The files that a part consists of, without what training left beside them."""
+    target.mkdir()
+    for name in ("config.yaml", "procedure.yaml", "metrics.json"):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+    if half:
+        _store_halved(source / "model.safetensors", target / "model.safetensors")
+    else:
+        shutil.copyfile(source / "model.safetensors", target / "model.safetensors")
+
+
+def _store_halved(source: Path, target: Path) -> None:
+    """Matrices as 16-bit numbers. Vectors stay: they are small, and variances may be too small for 16 bits."""
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    tensors: dict[str, torch.Tensor] = {}
+    with safe_open(source, framework="pt") as file:
+        about = file.metadata()
+        for name in file.keys():  # noqa: SIM118  # the file is no mapping
+            tensor = file.get_tensor(name)
+            shorter = tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor
+            tensors[name] = shorter if bool(torch.isfinite(shorter).all()) else tensor
+    save_file(tensors, target, metadata=about)

@@ -1,0 +1,191 @@
+"""Recordings as tuning and judging need them: what is true, what the networks said, what could be seen.
+
+The batched twin: what the networks say about whole recordings, many frames at a time, kept on disk.
+
+Which network is due when, which embeddings make up a window, and how percepts become events is the same code as in
+streaming recognition; only the networks see several pictures at once. What is on disk is taken if the same networks
+made it from the same pictures, and made again otherwise: tuning and judging once more takes no time.
+
+Shape legend: B pictures or windows of a batch, N frames of a window, D dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
+from stormpsr.data.events import StepEvent
+from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.recording import Frame, Recording, open_recording
+from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
+from stormpsr.decoding.predictions import Percept, PerceptDecoder, PerceptTable
+from stormpsr.errors import InputError
+from stormpsr.evaluation.metrics import Protocol, score
+from stormpsr.evaluation.summary import RecordingResult, contains_errors
+from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.model_folder import RecognizerModel
+from stormpsr.recognizer.networks import Networks
+from stormpsr.recognizer.schedule import Due, EmbeddingRing
+from stormpsr.training.validation import variant_name_of
+
+_VISIBLE_EVERY = 10  # frames
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledPercepts:
+    """A recording with labels and percepts."""
+
+    recording: Recording
+    variant: str
+    labels: tuple[StepEvent, ...]
+    percepts: PerceptTable
+
+    @classmethod
+    def of(cls, recording: Recording, percepts: PerceptTable, procedure: Procedure) -> LabelledPercepts:
+        if recording.steps is None:
+            cure = f"it needs {STEPS_FILE}; 'stormpsr labels convert' makes one from states"
+            raise InputError("the recording has no labels to judge by", path=recording.path, cure=cure)
+        return cls(recording, variant_name_of(recording, procedure), recording.steps, percepts)
+
+    @property
+    def name(self) -> str:
+        return self.recording.name
+
+    def labels_with_errors(self, procedure: Procedure) -> tuple[StepEvent, ...] | None:
+        path = self.recording.path / STEPS_WITH_ERRORS_FILE
+        return tuple(read_steps(path, procedure)) if path.is_file() else None
+
+    def has_errors(self, procedure: Procedure) -> bool:
+        """Whether the person made errors, as the published programs decide it."""
+        return contains_errors(
+            self.labels,
+            procedure,
+            variant=self.variant,
+            timeline=self.recording.states,
+            labels_with_errors=self.labels_with_errors(procedure) or (),
+        )
+
+    def result(self, events: list[StepEvent], procedure: Procedure, protocol: Protocol = "paper") -> RecordingResult:
+        """The scores of events."""
+        fps = self.recording.fps
+        scores = score(self.labels, events, procedure=procedure, fps=fps, protocol=protocol)
+        return RecordingResult(self.name, self.labels, tuple(events), scores, fps, self.has_errors(procedure))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """When the state could be read by a person, and how much of the assembly shows; None where nobody says."""
+
+    readable: tuple[tuple[int, int], ...] | None = None  # first and last frame of each stretch
+    visible_share: tuple[float, ...] | None = None
+    visible_stride: int = _VISIBLE_EVERY
+
+
+def what_could_be_seen(folder: Path, n_frames: int, procedure: Procedure) -> Seen:
+    """From `visibility.csv` where there is one, else from annotated boxes."""
+    if (folder / VISIBILITY_FILE).is_file():
+        visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
+        share = visibility.mean_visible_F()[::_VISIBLE_EVERY]
+        return Seen(_stretches(visibility.readable_F()), tuple(float(v) for v in share))
+    if (folder / COCO_FILE).is_file():
+        readable_F = np.zeros(n_frames, dtype=bool)
+        frames = [box.frame for box in read_coco_boxes(folder / COCO_FILE, procedure)]
+        readable_F[[frame for frame in frames if frame < n_frames]] = True
+        return Seen(_stretches(readable_F))
+    return Seen()
+
+
+def _stretches(flags_F: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+    return tuple((first, past - 1) for first, past in runs_of(flags_F))
+
+
+def check_variant(procedure: Procedure, name: str, given: str | None) -> tuple[str, bool]:
+    """(variant, whether it was guessed) of a source: the given one, the one its name speaks of, or the first."""
+    if given is not None:
+        return procedure.variant(given).name, False
+    named = procedure.variant_of_recording(name)
+    return (named or procedure.variant()).name, named is None
+
+
+_FRAMES_AT_ONCE = 64
+
+OnProgress = Callable[[str, int, int], None]  # recording, frames done, frames in all
+
+
+def perceive(networks: Networks, frames: Iterable[Frame], *, batch_size: int = _FRAMES_AT_ONCE) -> Iterator[Percept]:
+    """The percepts of frames, as `Perception` would make them one by one."""
+    schedule, ring = networks.schedule(), networks.ring()
+    counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
+    while chunk := list(islice(counted, batch_size)):
+        looked = [(frame.image, due.tick) for frame, due in chunk if due.detect]
+        ticks = [tick for _, tick in looked]
+        found = networks.detect([image for image, _ in looked], ticks) if looked else []
+        detections = dict(zip(ticks, found, strict=True))
+        changes = _changes(networks, ring, chunk)
+        for frame, due in chunk:
+            seen, change_C = detections.get(due.tick), changes.get(due.tick)
+            yield Percept(due.tick, frame.index, frame.time_seconds, seen, change_C)
+
+
+def _changes(
+    networks: Networks, ring: EmbeddingRing, chunk: Sequence[tuple[Frame, Due]]
+) -> dict[int, NDArray[np.float32]]:
+    """The temporal model's word by tick. All pictures are encoded at once, then all windows are cut in order."""
+    to_encode = [frame.image for frame, due in chunk if due.encode]
+    embeddings = iter(networks.encode(to_encode) if to_encode else ())
+    windows = []
+    for _, due in chunk:
+        if due.encode:
+            ring.put(due.slot, next(embeddings))
+        if due.predict:
+            windows.append((due.tick, *ring.window(due.slot)))
+    if not windows:
+        return {}
+    change_BC = networks.predict(np.stack([clip for _, clip, _ in windows]), np.stack([known for *_, known in windows]))
+    return dict(zip((tick for tick, *_ in windows), change_BC, strict=True))
+
+
+def perceive_recordings(
+    model: RecognizerModel,
+    recordings: Sequence[RecordingFolder],
+    cache: Path,
+    *,
+    on_progress: OnProgress | None = None,
+) -> Iterator[tuple[Recording, PerceptTable]]:
+    """Each recording with its percepts, made first where they are not in the cache yet."""
+    digest = model.digest()
+    for folder in recordings:
+        recording = open_recording(folder, model.procedure)
+        pictures = recording.source.fingerprint()
+        made_from = f"networks {digest}, pictures {pictures}, {recording.n_frames} frames at {recording.fps} per second"
+        path = cache / digest / f"{recording.name}-{pictures}.npz"
+        table = PerceptTable.load(path, made_from)
+        if table is None:
+            frames = _watched(recording, on_progress)
+            table = PerceptTable.of(perceive(model.networks, frames), model.procedure.n_components)
+            if not len(table):
+                raise InputError("the recording has no frames", path=recording.path)
+            table.save(path, made_from)
+        elif on_progress:
+            on_progress(recording.name, recording.n_frames, recording.n_frames)
+        yield recording, table
+
+
+def _watched(recording: Recording, on_progress: OnProgress | None) -> Iterator[Frame]:
+    for done, frame in enumerate(recording.frames(), start=1):
+        yield frame
+        if on_progress and (done % _FRAMES_AT_ONCE == 0 or done == recording.n_frames):
+            on_progress(recording.name, done, recording.n_frames)
+
+
+def decode_table(decoder: PerceptDecoder, percepts: Iterable[Percept]) -> list[StepEvent]:
+    """The events of a whole recording."""
+    decoder.reset()
+    return [event for percept in percepts for event in decoder.update(percept)]

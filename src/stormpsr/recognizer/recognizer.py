@@ -1,0 +1,152 @@
+"""The streaming recogniser: the one way from pictures to step events.
+
+    recognizer = Recognizer.load("models/vehicle", variant="assy")
+    for frame in source.frames():
+        for event in recognizer.update(frame):
+            ...
+
+Nothing it says about a frame depends on frames that come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.data.events import StepEvent
+from stormpsr.data.recording import Frame
+from stormpsr.decoding.predictions import Percept, PerceptDecoder
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure, StateBits
+from stormpsr.recognizer.model_folder import DEFAULT_MODEL, RecognizerModel, load_model
+from stormpsr.recognizer.networks import Perception
+
+Unexpected = Literal["drop", "report"]
+
+
+class Recognizer:
+    """Feed it every frame; it returns the steps that the frame completes."""
+
+    def __init__(self, perception: Perception, decoder: PerceptDecoder, notes: Sequence[str] = ()) -> None:
+        self.perception, self.decoder = perception, decoder
+        self.notes = tuple(notes)  # what a user should know, for example that a stream is missing
+        self.percept: Percept | None = None  # what the networks said about the latest frame
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path = DEFAULT_MODEL,
+        method: str | None = None,
+        variant: str | None = None,
+        *,
+        unexpected: Unexpected = "drop",
+        temporal_stride: int | None = None,
+        detector_stride: int | None = None,
+    ) -> Recognizer:
+        """A recogniser from a model's folder, or a shipped one by name.
+
+        method: `average` (both streams, the default), `detection`, `temporal`, or `released`. Where a stream is
+        missing, the other one decides alone, and `notes` says so.
+        variant: the procedure's first where none is given.
+        unexpected: whether steps that the variant does not expect are dropped or reported.
+        """
+        model = load_model(folder, temporal_stride=temporal_stride, detector_stride=detector_stride)
+        return cls.of(model, method, variant, unexpected=unexpected)
+
+    @classmethod
+    def of(
+        cls,
+        model: RecognizerModel,
+        method: str | None = None,
+        variant: str | None = None,
+        *,
+        unexpected: Unexpected = "drop",
+    ) -> Recognizer:
+        """A recogniser of a model that is loaded already."""
+        return cls(Perception(model.networks), model.decoder(method, variant, unexpected), model.notes)
+
+    @property
+    def procedure(self) -> Procedure:
+        return self.decoder.procedure
+
+    @property
+    def method(self) -> str:
+        return self.decoder.method
+
+    def reset(self) -> None:
+        """Forget everything, for a new recording."""
+        self.perception.reset()
+        self.decoder.reset()
+        self.percept = None
+
+    def update(self, frame: Frame) -> list[StepEvent]:
+        """The steps that are completed now. A second frame for the same tick of the clock changes nothing."""
+        percept = self.perception.update(frame)
+        if percept is None:
+            return []
+        self.percept = percept
+        return self.decoder.update(percept)
+
+    # ------------------------------------------------------------------ for displays
+    @property
+    def state(self) -> StateBits:
+        """The state that the reported steps lead to."""
+        return self.decoder.state
+
+    @property
+    def evidence(self) -> NDArray[np.float64]:
+        """Evidence per step id."""
+        return self.decoder.evidence
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        """Evidence per step id, as a share of what completes the step."""
+        return self.decoder.share
+
+    @property
+    def pending(self) -> dict[int, float]:
+        """Steps that have some evidence, with their share of what completes them."""
+        return self.decoder.pending
+
+
+class SeveralMethods:
+    """Several methods side by side upon one look at every frame."""
+
+    def __init__(self, perception: Perception, decoders: Mapping[str, PerceptDecoder]) -> None:
+        if not decoders:
+            raise InputError("there is no method to compare")
+        self.perception, self.decoders = perception, dict(decoders)
+        self.percept: Percept | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: RecognizerModel,
+        methods: Sequence[str] | None = None,
+        variant: str | None = None,
+        *,
+        unexpected: Unexpected = "drop",
+    ) -> SeveralMethods:
+        """All methods of the main table, or those that are named."""
+        chosen = model.methods if methods is None else methods
+        decoders = {method: model.decoder(method, variant, unexpected) for method in chosen}
+        return cls(Perception(model.networks), decoders)
+
+    def reset(self) -> None:
+        """Forget everything, for a new recording."""
+        self.perception.reset()
+        for decoder in self.decoders.values():
+            decoder.reset()
+        self.percept = None
+
+    def update(self, frame: Frame) -> dict[str, list[StepEvent]]:
+        """The steps that are completed now, by method."""
+        percept = self.perception.update(frame)
+        if percept is None:
+            return {method: [] for method in self.decoders}
+        self.percept = percept
+        return {method: decoder.update(percept) for method, decoder in self.decoders.items()}

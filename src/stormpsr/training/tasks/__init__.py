@@ -1,0 +1,1 @@
+"""What each stage trains, as Lightning modules: locator, encoder, temporal model, both together, detector."""

@@ -1,0 +1,278 @@
+"""What the temporal model is taught by clips: what changed, and what is true of frames and windows.
+
+Shape legend: B clips, N frames of a clip, D dimensions, C components, X frames that exist, 3 states of a component.
+
+Training of what says which components changed within a clip: the temporal model, or both networks together.
+
+Shape legend: B clips, N frames of a clip, S pixels of a side, 3 colours, D dimensions, C components, F frames of a
+recording, E clips of a validation recording, X clips or frames of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+from stormpsr.config import Config, TemporalTrainingConfig
+from stormpsr.data.recording import Recording
+from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.stream import SpatioTemporalModel
+from stormpsr.models.temporal import AveragedModel, TemporalModel
+from stormpsr.procedure.model import Procedure
+from stormpsr.training.optimisers import make_optimiser
+from stormpsr.training.sampling import clip_labels, clip_windows, window_offsets
+from stormpsr.training.tasks.base import MakeDataset, Task
+from stormpsr.training.validation import clip_f1, event_scores, to_numpy
+
+
+def change_loss(logit_BC: Tensor, label_BC: Tensor) -> Tensor:
+    """Binary cross entropy, summed over the components and averaged over the clips, as in the paper's equation."""
+    return functional.binary_cross_entropy_with_logits(logit_BC, label_BC, reduction="sum") / len(logit_BC)
+
+
+def clip_loss(
+    temporal: nn.Module,
+    clip_BND: Tensor,
+    mask_BN: Tensor,
+    label_BC: Tensor,
+    state_BNC: Tensor,
+    ends_BC2: Tensor,
+    state_weight: float,
+) -> Tensor:
+    """The loss of changes, and that of states of frames and windows, where it has a weight and the model reads them."""
+    if not state_weight:
+        return change_loss(temporal(clip_BND, mask_BN), label_BC)
+    logit_BC, read_BNC3, ends_BC23 = temporal.with_states(clip_BND, mask_BN)
+    class_XC = state_BNC[mask_BN].long() % 3  # absent, correct, wrong
+    surprise = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten())
+    surprise = surprise + 2 * functional.cross_entropy(ends_BC23.flatten(0, 2), ends_BC2.flatten())
+    return change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * surprise
+
+
+def states_at_ends(state_BNC: Tensor, mask_BN: Tensor) -> Tensor:
+    """What is true at a clip's first frame that exists, and at its last: 0 absent, 1 correct, 2 wrong; (B, C, 2)."""
+    first_BC = state_BNC[torch.arange(len(mask_BN), device=mask_BN.device), mask_BN.int().argmax(dim=1)]
+    return torch.stack([first_BC, state_BNC[:, -1]], dim=-1).long() % 3
+
+
+def _disturb(
+    embedding_BND: Tensor, mask_BN: Tensor, *, noise: float, frame_drop: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Noise on the embeddings, and some frames hidden, but never the last: that is the news."""
+    if noise:
+        drawn = torch.randn(embedding_BND.shape, generator=generator).to(embedding_BND.device)
+        embedding_BND = embedding_BND + noise * embedding_BND.detach().std() * drawn
+    if frame_drop:
+        kept_BN = torch.rand(mask_BN.shape, generator=generator) >= frame_drop
+        kept_BN[:, -1] = True
+        mask_BN = mask_BN & kept_BN.to(mask_BN.device)
+    return embedding_BND, mask_BN
+
+
+def disturbed_loss(
+    temporal: nn.Module,
+    clip_BND: Tensor,
+    mask_BN: Tensor,
+    label_BC: Tensor,
+    state_BNC: Tensor,
+    stage: TemporalTrainingConfig,
+    generator: torch.Generator,
+) -> Tensor:
+    """The loss of clips with noise; the mean over models that are trained side by side, each with noise of its own."""
+    ends_BC2 = states_at_ends(state_BNC, mask_BN)
+    members = temporal.members if isinstance(temporal, AveragedModel) else [temporal]
+    losses = []
+    for member in members:
+        noisy_BND, kept_BN = _disturb(
+            clip_BND, mask_BN, noise=stage.embedding_noise, frame_drop=stage.frame_drop, generator=generator
+        )
+        weight = stage.frame_state_weight
+        losses.append(clip_loss(member, noisy_BND, kept_BN, label_BC, state_BNC, ends_BC2, weight))
+    return torch.stack(losses).mean()
+
+
+# mypy: disallow-subclassing-any=False
+
+
+_CLIPS_AT_ONCE = 256
+
+
+class ValidationClips:
+    """Clips that end at every stride of the validation recordings, as in live use, and what is true of them."""
+
+    def __init__(self, recordings: Sequence[Recording], procedure: Procedure, config: Config) -> None:
+        clips = config.clips
+        self.recordings, self.procedure = recordings, procedure
+        self.window_frames = clips.window_frames
+        self.stride_frames, self.frame_step = clips.stride_frames, clips.frame_step
+        self.offsets_N = window_offsets(clips.window_frames, clips.n_window)
+        self.ends = [np.arange(0, recording.n_frames, self.stride_frames) for recording in recordings]
+
+    def windows(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        return clip_windows(self.ends[number], self.offsets_N)
+
+    def labels(self) -> NDArray[np.uint8]:
+        found = [clip_labels(r.states_FC, *self.windows(number)) for number, r in enumerate(self.recordings)]
+        return np.concatenate(found)
+
+    def figures(self, logits: Sequence[Tensor]) -> dict[str, float]:
+        """Loss and F1 over clips, and F1 and delay after decoding into events."""
+        label_XC = self.labels()
+        logit_XC = torch.cat(list(logits)).float().cpu()
+        probabilities = [to_numpy(torch.sigmoid(logit_EC)) for logit_EC in logits]
+        return {
+            "loss": float(change_loss(logit_XC, torch.from_numpy(label_XC).float())),
+            "clip_f1": clip_f1(np.concatenate(probabilities), label_XC),
+            **event_scores(
+                probabilities,
+                self.ends,
+                self.recordings,
+                self.procedure,
+                window_frames=self.window_frames,
+                stride_frames=self.stride_frames,
+            ),
+        }
+
+
+class _ChangeTask(Task):
+    """What the two tasks share that learn what changed within a clip."""
+
+    def __init__(
+        self, config: Config, make_dataset: MakeDataset, batches_per_epoch: int, clips: ValidationClips, workers: int
+    ) -> None:
+        super().__init__(config, make_dataset, batches_per_epoch, workers)
+        self._clips = clips
+        self._logits: list[Tensor] = []
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(range(len(self._clips.recordings)), batch_size=None)
+
+    def on_validation_epoch_end(self) -> None:
+        self._refuse_infinite(torch.cat(self._logits))
+        self.figures = self._clips.figures(self._logits)
+        self._logits.clear()
+        self._log_figures()
+
+    def _in_parts(self, temporal: nn.Module, embedding_FD: Tensor, number: int, frame_step: int = 1) -> Tensor:
+        """Logits of all clips of a validation recording, (E, C), from embeddings of its (every so many) frames."""
+        frame_EN, mask_EN = (torch.from_numpy(part).to(self.device) for part in self._clips.windows(number))
+        frame_EN = frame_EN // frame_step
+        parts = zip(frame_EN.split(_CLIPS_AT_ONCE), mask_EN.split(_CLIPS_AT_ONCE), strict=True)
+        return torch.cat([temporal(embedding_FD[frame] * mask[:, :, None], mask) for frame, mask in parts])
+
+
+class TemporalTask(_ChangeTask):
+    """The temporal model on stored embeddings; the encoder is only carried along into checkpoints."""
+
+    def __init__(
+        self,
+        temporal: TemporalModel,
+        encoder: SpatialEncoder,
+        config: Config,
+        make_dataset: MakeDataset,
+        batches_per_epoch: int,
+        clips: ValidationClips,
+        stores: Sequence[NDArray[Any]],
+        workers: int = 0,
+    ) -> None:
+        super().__init__(config, make_dataset, batches_per_epoch, clips, workers)
+        self.temporal = temporal
+        self._encoder_tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+        self._stores = stores  # embeddings of the validation recordings
+
+    @property
+    def score(self) -> float:
+        select_by = self.config.train_temporal.select_by
+        return -self.figures["loss"] if select_by == "loss" else self.figures[select_by]
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        own = {f"temporal.{name}": tensor for name, tensor in self.temporal.state_dict().items()}
+        return {**self._encoder_tensors, **own}
+
+    def configure_optimizers(self) -> Any:
+        stage = self.config.train_temporal
+        return make_optimiser(stage, [(self.temporal, stage.learning_rate)], steps_per_epoch=self._steps_per_epoch())
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
+        clip_BND, mask_BN, label_BC, state_BNC, number = batch
+        stage = self.config.train_temporal
+        loss = disturbed_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, stage, self._generator(number))
+        self._log_loss(loss)
+        return loss
+
+    def validation_step(self, number: int, index: int) -> None:
+        embedding_FD = torch.from_numpy(np.asarray(self._stores[number], dtype=np.float32)).to(self.device)
+        self._logits.append(self._in_parts(self.temporal, embedding_FD, number, self._clips.frame_step))
+
+
+class JointTask(_ChangeTask):
+    """Both from images, the encoder at a learning rate of its own.
+
+    The statistics of all batch norms stay as they are: the frames of a few clips are too much alike to estimate them
+    from. If no epoch is better than what the stages before have left, that is the result.
+    """
+
+    begins_trained = True
+
+    def __init__(
+        self,
+        stream: SpatioTemporalModel,
+        config: Config,
+        make_dataset: MakeDataset,
+        batches_per_epoch: int,
+        clips: ValidationClips,
+        frames: Sequence[NDArray[np.uint8]],
+        workers: int = 0,
+    ) -> None:
+        super().__init__(config, make_dataset, batches_per_epoch, clips, workers)
+        self.stream = stream
+        self.stream.encoder.projection.requires_grad_(False)  # has no part in it
+        self._frames = frames  # pictures of the validation recordings
+
+    @property
+    def score(self) -> float:
+        select_by = self.config.train_joint.select_by
+        return -self.figures["loss"] if select_by == "loss" else self.figures[select_by]
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return dict(self.stream.state_dict())
+
+    def configure_optimizers(self) -> Any:
+        stage = self.config.train_joint
+        groups = [
+            (self.stream.encoder, stage.encoder_learning_rate),
+            (self.stream.temporal, stage.learning_rate),
+        ]
+        return make_optimiser(stage, groups, steps_per_epoch=self._steps_per_epoch())
+
+    def on_train_epoch_start(self) -> None:
+        super().on_train_epoch_start()
+        self.stream.train()
+        for module in self.stream.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
+        image_BNSS3, mask_BN, label_BC, state_BNC, number = batch
+        stage = self.config.train_joint
+        embedding_BND = self.stream.encoder.embed(image_BNSS3.flatten(0, 1)).unflatten(0, mask_BN.shape)
+        temporal, generator = self.stream.temporal, self._generator(number)
+        loss = disturbed_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, stage, generator)
+        self._log_loss(loss)
+        return loss
+
+    def validation_step(self, number: int, index: int) -> None:
+        """Encodes only the frames that some clip needs."""
+        needed = np.unique(self._clips.windows(number)[0])
+        pictures = torch.from_numpy(np.asarray(self._frames[number][needed])).split(_CLIPS_AT_ONCE)
+        encoded_XD = torch.cat([self.stream.encoder.embed(part.to(self.device)) for part in pictures])
+        embedding_FD = encoded_XD.new_zeros(len(self._frames[number]), encoded_XD.shape[1])
+        embedding_FD[torch.from_numpy(needed).to(self.device)] = encoded_XD
+        self._logits.append(self._in_parts(self.stream.temporal, embedding_FD, number))

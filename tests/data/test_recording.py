@@ -1,0 +1,222 @@
+"""Recordings: frames from images and videos, labels, and what is said about damaged ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from stormpsr.data.frame_cache import FrameCache, resize_square
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.recording import Recording, open_recording
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+
+cv2 = pytest.importorskip("cv2", reason="needs the train extra")
+
+SIZE = 16
+RAW = "000000.jpg,0,0,0\n000003.jpg,1,0,0\n000005.jpg,1,-1,0\n"
+
+
+def picture(number: int) -> np.ndarray:
+    """Grey, brighter from frame to frame, red in the upper left corner."""
+    image = np.full((SIZE, SIZE, 3), 20 * number, dtype=np.uint8)
+    image[:4, :4] = (200, 0, 0)
+    return image
+
+
+def write_images(folder: Path, numbers: range) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        cv2.imwrite(str(folder / f"{number:06d}.png"), picture(number)[:, :, ::-1])
+
+
+def write_video(path: Path, n: int) -> None:
+    av = pytest.importorskip("av", reason="needs the train extra")
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=5)
+        stream.width = stream.height = SIZE
+        stream.pix_fmt = "yuv444p"
+        stream.options = {"crf": "0"}
+        for number in range(n):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number), format="rgb24")))
+        container.mux(stream.encode())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RecordingFolder:
+    path = tmp_path / "train" / "01_build_0_1"
+    write_images(path / "rgb", range(8))
+    (path / "PSR_labels_raw.csv").write_text(RAW)
+    (path / "PSR_labels.csv").write_text("000003.jpg,0,Install foot\n")
+    return RecordingFolder("01_build_0_1", "train", path)
+
+
+def test_frames_come_in_order_with_their_times(folder: RecordingFolder, lamp: Procedure) -> None:
+    recording = open_recording(folder, lamp)
+    frames = list(recording.frames())
+    assert [frame.index for frame in frames] == list(range(8))
+    assert frames[3].time_seconds == pytest.approx(0.3)
+    for frame in frames:
+        assert_array_equal(frame.image, picture(frame.index))
+
+
+def test_reading_may_start_anywhere(folder: RecordingFolder, lamp: Procedure) -> None:
+    assert [frame.index for frame in open_recording(folder, lamp).frames(start=6)] == [6, 7]
+
+
+def test_labels_are_states_over_time_and_steps(folder: RecordingFolder, lamp: Procedure) -> None:
+    recording = open_recording(folder, lamp)
+    assert recording.states_FC.tolist() == [[0, 0, 0]] * 3 + [[1, 0, 0]] * 2 + [[1, -1, 0]] * 3
+    assert [(step.frame, step.step_id) for step in recording.steps or ()] == [(3, 0)]
+
+
+def test_without_a_file_of_states_they_follow_from_the_steps(folder: RecordingFolder, lamp: Procedure) -> None:
+    (folder.path / "PSR_labels_raw.csv").unlink()
+    (folder.path / "PSR_labels_with_errors.csv").write_text("000003.jpg,0,Install foot\n000005.jpg,4,wrong pole\n")
+    assert open_recording(folder, lamp).states_FC[[2, 3, 5]].tolist() == [[0, 0, 0], [1, 0, 0], [1, -1, 0]]
+
+
+def test_a_recording_without_labels_has_frames_all_the_same(folder: RecordingFolder, lamp: Procedure) -> None:
+    for path in folder.path.glob("*.csv"):
+        path.unlink()
+    recording = open_recording(folder, lamp)
+    assert recording.n_frames == 8
+    with pytest.raises(InputError, match="no labels"):
+        _ = recording.states_FC
+
+
+def test_images_may_be_counted_from_one(folder: RecordingFolder, lamp: Procedure) -> None:
+    (folder.path / "rgb" / "000000.png").unlink()
+    frames = list(open_recording(folder, lamp).frames())
+    assert len(frames) == 8
+    assert_array_equal(frames[0].image, picture(1))
+    assert_array_equal(frames[1].image, picture(1))
+
+
+def test_a_video_gives_the_same_frames(tmp_path: Path, lamp: Procedure) -> None:
+    write_video(tmp_path / "rgb.mp4", 6)
+    recording = open_recording(RecordingFolder("01_build", None, tmp_path), lamp)
+    assert (recording.n_frames, recording.fps) == (6, 5.0)
+    images = [frame.image for frame in recording.frames()]
+    for number, image in enumerate(images):
+        assert np.abs(image[8:].astype(int) - 20 * number).max() <= 3
+        assert image[0, 0, 0] > 180 > 40 > image[0, 0, 2]
+    later = list(recording.frames(start=4))
+    assert [frame.index for frame in later] == [4, 5]
+    assert_array_equal(later[0].image, images[4])
+
+
+def test_a_video_shorter_than_announced_is_refused(tmp_path: Path, lamp: Procedure) -> None:
+    write_video(tmp_path / "rgb.mp4", 6)
+    (tmp_path / "recording.json").write_text(json.dumps({"n_frames": 9, "fps": 12}))
+    recording = open_recording(RecordingFolder("01_build", None, tmp_path), lamp)
+    assert recording.fps == 12
+    with pytest.raises(InputError, match="ends after 6 of 9 frames"):
+        list(recording.frames())
+
+
+def test_a_damaged_video_is_refused(tmp_path: Path, lamp: Procedure) -> None:
+    pytest.importorskip("av", reason="needs the train extra")
+    (tmp_path / "rgb.mp4").write_bytes(b"not a video")
+    with pytest.raises(InputError, match=r"rgb\.mp4: the video cannot be read"):
+        open_recording(RecordingFolder("01_build", None, tmp_path), lamp)
+
+
+def test_a_missing_frame_is_named(folder: RecordingFolder, lamp: Procedure) -> None:
+    (folder.path / "rgb" / "000005.png").unlink()
+    with pytest.raises(InputError, match="the image of frame 5 is missing"):
+        open_recording(folder, lamp)
+
+
+def test_a_damaged_frame_is_named_when_it_is_read(folder: RecordingFolder, lamp: Procedure) -> None:
+    (folder.path / "rgb" / "000005.png").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"000005\.png: this is not an image"):
+        list(open_recording(folder, lamp).frames())
+
+
+def test_labels_beyond_the_last_frame_are_refused(folder: RecordingFolder, lamp: Procedure) -> None:
+    (folder.path / "PSR_labels_raw.csv").write_text(RAW + "000008.jpg,1,1,0\n")
+    with pytest.raises(InputError, match="a label in frame 8, but there are only 8 frames"):
+        open_recording(folder, lamp)
+
+
+def test_labels_of_another_procedure_are_refused(folder: RecordingFolder, meccano: Procedure) -> None:
+    with pytest.raises(InputError, match="17 components"):
+        open_recording(folder, meccano)
+
+
+def test_a_recording_without_frames_is_refused(tmp_path: Path, lamp: Procedure) -> None:
+    with pytest.raises(InputError, match="neither images nor a video"):
+        open_recording(RecordingFolder("x", None, tmp_path), lamp)
+
+
+# ---------------------------------------------------------------------- cache
+@pytest.fixture
+def recording(folder: RecordingFolder, lamp: Procedure) -> Recording:
+    return open_recording(folder, lamp)
+
+
+def test_cached_frames_are_the_frames_at_training_size(recording: Recording, tmp_path: Path) -> None:
+    cache = FrameCache(tmp_path / "cache", 8)
+    assert cache.missing_bytes([recording]) == 8 * 8 * 8 * 3
+    cache.fill(recording)
+    assert cache.missing_bytes([recording]) == 0
+    frames = cache.read(recording)
+    assert frames.shape == (8, 8, 8, 3)
+    for number in range(8):
+        assert_array_equal(frames[number], resize_square(picture(number), 8))
+    assert frames[5, 0, 0].tolist() == [200, 0, 0]
+    assert frames[5, 7, 7].tolist() == [100, 100, 100]
+
+
+def test_a_full_cache_reads_no_picture_again(recording: Recording, tmp_path: Path) -> None:
+    cache = FrameCache(tmp_path / "cache", 8)
+    cache.fill(recording)
+    (recording.path / "rgb" / "000005.png").write_bytes(b"x" * (recording.path / "rgb" / "000005.png").stat().st_size)
+    cache.fill(recording)
+    assert cache.read(recording)[5, 7, 7].tolist() == [100, 100, 100]
+
+
+def test_an_interrupted_cache_is_continued(recording: Recording, tmp_path: Path) -> None:
+    cache = FrameCache(tmp_path / "cache", 8)
+    cache.fill(recording)
+    whole = np.array(cache.read(recording))
+    with cache.rows(recording).data_path.open("r+b") as file:
+        file.truncate(3 * 8 * 8 * 3 + 5)
+    seen: list[tuple[int, int]] = []
+    cache.fill(recording, lambda done, of: seen.append((done, of)))
+    assert seen == [(8, 8)]
+    assert_array_equal(cache.read(recording), whole)
+
+
+def test_changed_pictures_are_cached_anew(recording: Recording, folder: RecordingFolder, tmp_path: Path) -> None:
+    cache = FrameCache(tmp_path / "cache", 8)
+    cache.fill(recording)
+    noise = np.random.default_rng(0).integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)
+    cv2.imwrite(str(folder.path / "rgb" / "000002.png"), noise)
+    cache.fill(recording)
+    assert_array_equal(cache.read(recording)[2], resize_square(noise[:, :, ::-1], 8))
+
+
+def test_a_picture_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
+    cut = recording.path / "rgb" / "000005.png"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"000005\.png: this is not an image; it may be cut short"):
+        FrameCache(tmp_path / "cache", 8).fill(recording)
+
+
+def test_a_disk_too_small_for_all_recordings_is_complained_of_before_the_first_is_decoded(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FrameCache(tmp_path / "new" / "cache", 8)
+    free = cache.missing_bytes([recording]) + 10
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))  # type: ignore[attr-defined]
+    cache.check_room([recording])
+    with pytest.raises(InputError, match="cache: the disk is full"):
+        cache.check_room([recording, recording])
+    assert not cache.folder.exists()

@@ -1,0 +1,281 @@
+"""Sources of pictures: what they give, and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("cv2", reason="pictures are read with OpenCV")
+pytest.importorskip("av", reason="videos are read with PyAV")
+from stormpsr.data.labels import StateTimeline, write_states
+from stormpsr.data.recording import Frame
+from stormpsr.data.sources import (
+    Camera,
+    FrameFolder,
+    LatestOnly,
+    Source,
+    StreamedVideo,
+    WatchedRecording,
+    _Times,
+    open_source,
+)
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+
+SIZE, N = 48, 40
+
+
+def images(n: int = N) -> list[NDArray[np.uint8]]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8) for _ in range(n)]
+
+
+def write_video(path: Path, *, codec: str = "libx264", fps: int = 10, n: int = N, **options: str) -> Path:
+    import av
+
+    with av.open(str(path), "w", options=options) as container:
+        stream = container.add_stream(codec, rate=fps)
+        stream.width = stream.height = SIZE
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for image in images(n):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def write_pictures(folder: Path, numbers: list[int]) -> Path:
+    import cv2
+
+    folder.mkdir(parents=True)
+    for number in numbers:
+        cv2.imwrite(str(folder / f"{number:06d}.png"), np.full((8, 8, 3), number, np.uint8))
+    return folder
+
+
+def watch(source: Source | LatestOnly) -> tuple[list[Frame], str | None]:
+    """All frames, and the complaint at the end."""
+    found: list[Frame] = []
+    try:
+        found.extend(source.frames())
+    except InputError as error:
+        return found, str(error)
+    return found, None
+
+
+# ---------------------------------------------------------------------- videos
+@pytest.mark.parametrize(("fps", "name"), [(10, "a.mp4"), (30, "a.mkv"), (25, "a.ts")])
+def test_a_video_gives_its_frames_with_their_times(tmp_path: Path, lamp: Procedure, fps: int, name: str) -> None:
+    source = open_source(str(write_video(tmp_path / name, fps=fps)), lamp)
+    assert isinstance(source, StreamedVideo)
+    frames, complaint = watch(source)
+    assert complaint is None
+    assert [frame.index for frame in frames] == list(range(N))
+    np.testing.assert_allclose([frame.time_seconds for frame in frames], np.arange(N) / fps, atol=0.002)
+    assert source.fps == fps
+    assert frames[0].image.shape == (SIZE, SIZE, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("a.avi", "mjpeg", {}),
+        ("a.mkv", "libx264", {}),
+        ("a.ts", "libx264", {}),
+        ("fast.mp4", "libx264", {"movflags": "+faststart"}),
+    ],
+)
+def test_a_video_that_ends_in_the_middle_of_a_frame_gives_what_it_has_and_says_so(
+    tmp_path: Path, lamp: Procedure, name: str, codec: str, options: dict[str, str]
+) -> None:
+    path = write_video(tmp_path / name, codec=codec, **options)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    frames, complaint = watch(open_source(str(path), lamp))
+    assert 10 < len(frames) < N
+    assert complaint is not None
+    assert complaint.startswith(str(path))
+    assert f"after {len(frames)}" in complaint
+
+
+def test_a_video_without_its_index_cannot_be_opened(tmp_path: Path, lamp: Procedure) -> None:
+    path = write_video(tmp_path / "a.mp4")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    frames, complaint = watch(open_source(str(path), lamp))
+    assert frames == []
+    assert complaint is not None
+    assert "cannot be opened" in complaint
+
+
+def test_something_that_is_no_video_is_refused(tmp_path: Path, lamp: Procedure) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("hello\n")
+    assert "cannot be opened" in (watch(open_source(str(path), lamp))[1] or "")
+    (tmp_path / "empty.mp4").touch()
+    with pytest.raises(InputError, match="this file is empty"):
+        open_source(str(tmp_path / "empty.mp4"), lamp)
+
+
+def test_sound_alone_is_no_video(tmp_path: Path, lamp: Procedure) -> None:
+    import wave
+
+    with wave.open(str(tmp_path / "a.wav"), "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(b"\0" * 16000)
+    assert "there is no video in it" in (watch(open_source(str(tmp_path / "a.wav"), lamp))[1] or "")
+
+
+def test_times_never_run_backwards() -> None:
+    times = _Times(10)
+    stamps = [5.0, 5.1, None, 5.3, 0.0, 0.1, 0.1, 90000.0]
+    found = [times.of(stamp, number) for number, stamp in enumerate(stamps)]
+    assert found[:2] == [0.0, pytest.approx(0.1)]
+    assert all(b > a for a, b in pairwise(found))
+    assert found[-1] < 2
+
+
+# ---------------------------------------------------------------------- folders
+def test_a_folder_of_frames_runs_at_the_procedures_rate(tmp_path: Path, lamp: Procedure) -> None:
+    source = open_source(str(write_pictures(tmp_path / "a", [0, 1, 2])), lamp)
+    assert isinstance(source, FrameFolder)
+    frames, _ = watch(source)
+    assert [(f.index, f.time_seconds, int(f.image[0, 0, 0])) for f in frames] == [(0, 0, 0), (1, 0.1, 1), (2, 0.2, 2)]
+    faster, _ = watch(open_source(str(tmp_path / "a"), lamp, fps=20))
+    assert [frame.time_seconds for frame in faster] == [0, 0.05, 0.1]
+
+
+def test_numbers_that_are_left_out_are_dropped_frames(tmp_path: Path, lamp: Procedure) -> None:
+    frames, _ = watch(open_source(str(write_pictures(tmp_path / "a" / "rgb", [10, 11, 15])), lamp))
+    assert [(frame.index, round(frame.time_seconds, 6)) for frame in frames] == [(10, 0), (11, 0.1), (15, 0.5)]
+
+
+def test_pictures_with_other_names_come_by_name(tmp_path: Path, lamp: Procedure) -> None:
+    folder = write_pictures(tmp_path / "a", [7, 3])
+    (folder / "000007.png").rename(folder / "before.png")
+    frames, _ = watch(open_source(str(tmp_path / "a"), lamp))
+    assert [(frame.index, int(frame.image[0, 0, 0])) for frame in frames] == [(0, 3), (1, 7)]
+
+
+def test_a_picture_that_is_cut_short_is_named_after_the_good_ones(tmp_path: Path, lamp: Procedure) -> None:
+    folder = write_pictures(tmp_path / "a", [0, 1, 2])
+    (folder / "000002.png").write_bytes(b"\x89PNG")
+    frames, complaint = watch(open_source(str(folder), lamp))
+    assert len(frames) == 2
+    assert "000002.png" in str(complaint)
+
+
+def test_a_recording_says_its_own_rate(tmp_path: Path, lamp: Procedure) -> None:
+    write_pictures(tmp_path / "a" / "rgb", [0, 1, 2])
+    (tmp_path / "a" / "recording.json").write_text('{"fps": 5, "n_frames": 3}')
+    write_states(tmp_path / "a" / "PSR_labels_raw.csv", StateTimeline((0,), ((0, 0, 0),)), lamp)
+    source = open_source(str(tmp_path / "a"), lamp)
+    assert isinstance(source, WatchedRecording)
+    assert [frame.time_seconds for frame in watch(source)[0]] == [0, 0.2, 0.4]
+
+
+def test_a_source_without_pictures_is_refused(tmp_path: Path, lamp: Procedure) -> None:
+    for place, words in (("absent.mp4", "no such file or folder"), ("", "there are no pictures in this folder")):
+        with pytest.raises(InputError, match=words):
+            open_source(str(tmp_path / place), lamp)
+    (tmp_path / "rgb").mkdir()
+    with pytest.raises(InputError, match="no pictures"):
+        open_source(str(tmp_path), lamp)
+    write_pictures(tmp_path / "b", [0])
+    with pytest.raises(InputError, match="a single picture"):
+        open_source(str(tmp_path / "b" / "000000.png"), lamp)
+
+
+# ---------------------------------------------------------------------- cameras
+class Webcam:
+    """A camera that is unplugged after some pictures."""
+
+    def __init__(self, n: int) -> None:
+        self.left, self.released = n, False
+
+    def isOpened(self) -> bool:
+        return self.left > 0
+
+    def read(self) -> tuple[bool, NDArray[np.uint8] | None]:
+        self.left -= 1
+        return (True, np.zeros((4, 4, 3), np.uint8)) if self.left >= 0 else (False, None)
+
+    def release(self) -> None:
+        self.released = True
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, webcam: Webcam) -> None:
+    import cv2
+
+    fake = SimpleNamespace(VideoCapture=lambda i: webcam, cvtColor=cv2.cvtColor, COLOR_BGR2RGB=cv2.COLOR_BGR2RGB)
+    monkeypatch.setitem(sys.modules, "cv2", fake)
+
+
+def test_a_camera_that_disappears_is_reported_after_its_last_frame(
+    monkeypatch: pytest.MonkeyPatch, lamp: Procedure
+) -> None:
+    webcam = Webcam(3)
+    plug_in(monkeypatch, webcam)
+    ticking = iter(np.arange(100) * 0.5)
+    source = open_source("0", lamp, clock=lambda: float(next(ticking)))
+    assert isinstance(source, Camera)
+    frames, complaint = watch(source)
+    assert [frame.time_seconds for frame in frames] == [0.5, 1.0, 1.5]
+    assert complaint == "camera 0 is gone after 3 frames; check its cable, then start again"
+    assert webcam.released
+
+
+def test_a_camera_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, lamp: Procedure) -> None:
+    plug_in(monkeypatch, Webcam(0))
+    assert "there is no camera 7" in (watch(open_source("7", lamp, clock=lambda: 0.0))[1] or "")
+    with pytest.raises(InputError, match="a webcam needs a clock"):
+        open_source("0", lamp)
+
+
+def test_an_address_is_a_live_source(lamp: Procedure) -> None:
+    source = open_source("rtsp://127.0.0.1:9/stream", lamp)
+    assert isinstance(source, StreamedVideo)
+    assert source.is_live
+    assert "check address, network and password" in (watch(source)[1] or "")
+
+
+def test_a_network_camera_that_stops_sending_is_reported(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mkv", n=5)
+    frames, complaint = watch(StreamedVideo(str(path), default_fps=10, is_live=True))
+    assert len(frames) == 5
+    assert complaint == f"{path}: the camera stopped sending after 5 frames; start again"
+
+
+def test_a_slow_reader_gets_the_latest_frame_of_a_live_source() -> None:
+    import threading
+
+    read_on, taken = threading.Event(), threading.Event()
+
+    class Steady(Source):
+        name = "steady"
+
+        def frames(self) -> Iterator[Frame]:
+            yield Frame(np.zeros((1, 1, 3), np.uint8), 0, 0.0)
+            taken.wait(10)
+            for index in range(1, 10):
+                yield Frame(np.zeros((1, 1, 3), np.uint8), index, index / 10)
+            read_on.set()
+            raise InputError("unplugged")
+
+    found = []
+
+    def read_slowly() -> None:
+        for frame in LatestOnly(Steady()).frames():
+            found.append(frame.index)
+            taken.set()
+            read_on.wait(10)
+
+    with pytest.raises(InputError, match="unplugged"):
+        read_slowly()
+    assert found == [0, 9]

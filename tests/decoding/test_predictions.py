@@ -1,0 +1,133 @@
+"""Percepts: short gaps are bridged, long ones fade, tables keep everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stormpsr.data.events import StateDetection
+from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings, make_fusion
+from stormpsr.decoding.fusion_released import ReleasedFusion
+from stormpsr.decoding.predictions import Bridge, Percept, PerceptDecoder, PerceptTable
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+
+FOOT = 2
+
+
+def seen(tick: int, state_class: int | None = FOOT, change: tuple[float, ...] | None = None) -> Percept:
+    detections = () if state_class is None else (StateDetection(tick, state_class, 0.75, (1.0, 2.0, 3.0, 4.0)),)
+    return Percept(tick, 3 * tick, tick / 10, detections, None if change is None else np.array(change, np.float32))
+
+
+def unseen(tick: int) -> Percept:
+    return Percept(tick, 3 * tick, tick / 10)
+
+
+# ---------------------------------------------------------------------- gaps
+def test_a_short_gap_is_filled_with_what_was_seen_last() -> None:
+    bridge = Bridge(detection_hold=4, bridge_ticks=3)
+    list(bridge.moments(seen(0)))
+    moments = list(bridge.moments(seen(4, None)))
+    assert [moment.tick for moment in moments] == [1, 2, 3, 4]
+    assert [len(moment.detections) for moment in moments] == [1, 1, 1, 0]
+
+
+def test_a_long_gap_is_left_out() -> None:
+    bridge = Bridge(detection_hold=4, bridge_ticks=3)
+    list(bridge.moments(seen(0)))
+    assert [moment.tick for moment in bridge.moments(seen(5))] == [5]
+
+
+def test_a_detection_counts_until_the_detector_looks_again() -> None:
+    bridge = Bridge(detection_hold=2)
+    shown = [len(m.detections) for p in (seen(0), unseen(1), unseen(2), seen(3, None)) for m in bridge.moments(p)]
+    assert shown == [1, 1, 0, 0]
+    bridge.reset()
+    assert [moment.detections for moment in bridge.moments(unseen(1))] == [()]
+
+
+def test_a_bridge_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="count for 0 ticks"):
+        Bridge(detection_hold=0)
+
+
+def test_events_carry_the_number_and_time_of_the_frame_that_brought_them(lamp: Procedure) -> None:
+    settings = FusionSettings(method="detection", threshold=2.0)
+    decoder = PerceptDecoder(lamp, "build", settings, Bridge(detection_hold=4, bridge_ticks=3))
+    assert decoder.update(seen(0)) == []
+    assert decoder.pending == {0: 0.375}
+    (event,) = decoder.update(seen(4, None))  # 0.75 in ticks 0, 1, 2: the third completes it, the fourth frame tells
+    assert (event.step_id, event.frame, event.time_seconds) == (0, 12, 0.4)
+    assert decoder.state == (1, 0, 0)
+
+
+def test_time_without_pictures_is_time_without_support(lamp: Procedure) -> None:
+    settings = FusionSettings(method="average", threshold=100.0)
+    with_pictures, without = EvidenceFusion(lamp, "build", settings), EvidenceFusion(lamp, "build", settings)
+    for fusion in (with_pictures, without):
+        fusion.update([StateDetection(0, FOOT, 1.0)], None, 0)
+    for frame in range(1, 8):
+        with_pictures.update([], None, frame)
+    without.rest(8)
+    np.testing.assert_allclose(without.evidence, with_pictures.evidence)
+    assert without.evidence[0] == pytest.approx(0.5 * 0.75**7)
+    without.rest(3)  # that time has passed already
+    without.update([], None, 8)
+
+
+# ---------------------------------------------------------------------- the published program behind the same interface
+def test_the_released_method_is_the_published_program(lamp: Procedure) -> None:
+    fusion = make_fusion(lamp, "build", FusionSettings(method="released", threshold=1.0, window_frames=32))
+    assert isinstance(fusion, ReleasedFusion)
+    assert fusion.state == (0, 0, 0)
+    events = [e for frame in range(4) for e in fusion.update([StateDetection(frame, FOOT, 0.9)], (0.9, 0, 0), frame)]
+    assert [event.step_id for event in events] == [0]
+    assert fusion.state == (1, 0, 0)
+    fusion.update([StateDetection(4, 3, 0.9)], None, 4)
+    assert fusion.evidence[3] == pytest.approx(0.9)  # the streams share one array: nothing is averaged
+    assert fusion.share[3] == pytest.approx(0.9)
+    fusion.rest(10_000)
+    assert fusion.evidence[3] < 1e-6
+    fusion.update([], None, 10_000)
+
+
+def test_the_paper_s_fusion_refuses_to_be_the_released_one(lamp: Procedure) -> None:
+    with pytest.raises(InputError, match="accumulates otherwise; use make_fusion"):
+        EvidenceFusion(lamp, "build", FusionSettings(method="released"))
+
+
+def test_detections_that_are_not_sure_enough_are_not_heard(lamp: Procedure) -> None:
+    fusion = EvidenceFusion(lamp, "build", FusionSettings(method="detection", min_detection_confidence=0.5))
+    fusion.update([StateDetection(0, FOOT, 0.49)], None, 0)
+    assert not fusion.evidence.any()
+    fusion.update([StateDetection(1, FOOT, 0.5)], None, 1)
+    assert fusion.evidence[0] == 0.5
+
+
+# ---------------------------------------------------------------------- tables
+def test_a_table_gives_back_what_went_in(tmp_path: Path, lamp: Procedure) -> None:
+    given = [seen(0, change=(0.25, 0.5, 1.0)), unseen(1), seen(2, None), seen(4)]
+    PerceptTable.of(given, lamp.n_components).save(tmp_path / "a" / "table.npz", "a test")
+    table = PerceptTable.load(tmp_path / "a" / "table.npz", "a test")
+    assert table is not None
+    assert len(table) == 4
+    for ours, theirs in zip(table, given, strict=True):
+        assert (ours.tick, ours.index, ours.time_seconds) == (theirs.tick, theirs.index, theirs.time_seconds)
+        assert ours.detections == theirs.detections
+        assert ours.box == theirs.box
+        assert (ours.change_C is None) == (theirs.change_C is None)
+    first = next(iter(table))
+    assert first.change_C is not None
+    np.testing.assert_array_equal(first.change_C, [0.25, 0.5, 1.0])
+
+
+def test_a_table_of_something_else_is_not_taken(tmp_path: Path, lamp: Procedure) -> None:
+    path = tmp_path / "table.npz"
+    PerceptTable.of([unseen(0)], lamp.n_components).save(path, "another model")
+    assert PerceptTable.load(path, "this model") is None
+    assert PerceptTable.load(tmp_path / "absent.npz", "this model") is None
+    path.write_bytes(path.read_bytes()[:100])
+    assert PerceptTable.load(path, "another model") is None

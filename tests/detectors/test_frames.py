@@ -1,0 +1,155 @@
+"""Frames with boxes, frames without, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+
+pytest.importorskip("cv2", reason="pictures are read with OpenCV")
+from stormpsr.data.annotated_frames import read_frames
+from stormpsr.models.transforms import ImageStore, Placement, fit_square
+
+WriteLamp = Callable[..., Path]
+
+
+def change_boxes(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    path = folder / "OD_labels.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+# ---------------------------------------------------------------------- what is read
+def test_frames_with_a_box_are_readable_and_all_others_are_negatives(lamp_data: Path, lamp: Procedure) -> None:
+    frames = read_frames(lamp_data, "train", lamp)
+    assert [frame.frame for frame in frames.readable] == [k for k in range(20) if k % 4 != 3]
+    assert [frame.frame for frame in frames.unreadable] == [3, 7, 11, 15, 19]
+    assert frames.count_by_class() == {1: 3, 2: 3, 3: 3, 4: 3, 5: 3}
+
+
+def test_a_box_of_the_error_class_knows_from_the_labels_which_part_is_wrong(lamp_data: Path, lamp: Procedure) -> None:
+    frames = read_frames(lamp_data, "train", lamp)
+    wrong = [frame.box for frame in frames.readable if frame.box and frame.box.state_class == 5]
+    assert [box.bits for box in wrong] == [(1, 1, -1)] * 3
+
+
+def test_a_box_without_raw_labels_has_the_bits_of_its_class_and_an_error_none(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
+) -> None:
+    (write_lamp() / "PSR_labels_raw.csv").unlink()
+    bits = {f.box.state_class: f.box.bits for f in read_frames(tmp_path / "data", "train", lamp).readable if f.box}
+    assert bits == {1: (0, 0, 0), 2: (1, 0, 0), 3: (1, 1, 0), 4: (1, 1, 1), 5: None}
+
+
+def test_boxes_are_shares_of_the_image(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
+    change_boxes(write_lamp(), lambda coco: coco["annotations"][0].update(bbox=[16, 32, 32, 16]))
+    box = read_frames(tmp_path / "data", "train", lamp).readable[0].box
+    assert box is not None
+    assert (box.left, box.top, box.width, box.height) == (0.25, 0.5, 0.5, 0.25)
+
+
+def test_boxes_of_meccano_take_the_class_of_the_labelled_state_and_unlisted_states_are_left_out(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
+) -> None:
+    write_lamp(states=[(1, 0, 0), (0, 1, 0)])  # the second is no class of the lamp
+    (tmp_path / "asd").mkdir()
+    rows = ["000001.png,1,0,0.5,0.5,0.2,0.4", "000005.png,1,0,0.5,0.5,0.2,0.4"]
+    (tmp_path / "asd" / "01_build_GT.csv").write_text("\n".join(rows))
+    frames = read_frames(tmp_path / "data", "train", lamp, boxes_folder=tmp_path / "asd")
+    assert [(f.frame, f.box.state_class, round(f.box.left, 6)) for f in frames.readable if f.box] == [(1, 2, 0.4)]
+    assert 5 not in [frame.frame for frame in frames.unreadable]
+    assert frames.n_without_class == 1
+
+
+def test_a_box_that_reaches_a_little_over_the_border_is_cut_there(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
+) -> None:
+    change_boxes(write_lamp(), lambda coco: coco["annotations"][0].update(bbox=[-8, 0, 32, 32]))
+    box = read_frames(tmp_path / "data", "train", lamp).readable[0].box
+    assert box is not None
+    assert (box.left, box.width) == (0.0, 24 / 64)
+
+
+def test_of_two_boxes_in_a_frame_the_second_is_ignored_with_a_note(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
+) -> None:
+    path = change_boxes(write_lamp(), lambda coco: coco["annotations"].append(coco["annotations"][0]))
+    notes: list[Any] = []
+    frames = read_frames(tmp_path / "data", "train", lamp, on_note=notes.append)
+    assert len(frames.readable) == 15
+    assert [str(note) for note in notes] == [f"{path}:1: frame 0 has two boxes, the second is ignored"]
+
+
+# ---------------------------------------------------------------------- what is refused
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda coco: coco["annotations"][0].update(bbox=[60, 60, 20, 20]), "frame 0 is outside the image"),
+        (lambda coco: coco["annotations"][0].update(bbox=[10, 10, 0, 20]), "without size"),
+        (lambda coco: coco["annotations"][0].update(category_id=9), "category 9 is not a state class"),
+        (lambda coco: coco["annotations"][0].update(category_id=0), "frame 0 is of the background class"),
+        (lambda coco: coco["images"][0].update(file_name="000999.png"), "no image of frame 999"),
+    ],
+)
+def test_a_box_that_cannot_be_meant_is_refused_with_the_name_of_its_file(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path, change: Callable[[dict[str, Any]], None], complaint: str
+) -> None:
+    path = change_boxes(write_lamp(), change)
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_frames(tmp_path / "data", "train", lamp)
+    assert caught.value.path == str(path)
+
+
+def test_an_image_that_cannot_be_read_is_named(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
+    path = write_lamp() / "rgb" / "000002.png"
+    path.write_bytes(b"no picture")
+    frames = read_frames(tmp_path / "data", "train", lamp)
+    with pytest.raises(InputError, match="not an image") as caught:
+        ImageStore(64).square(frames.readable[2].image)
+    assert caught.value.path == str(path)
+
+
+def test_an_empty_split_and_a_split_without_boxes_are_refused(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
+) -> None:
+    change_boxes(write_lamp(), lambda coco: coco.update(annotations=[]))
+    with pytest.raises(InputError, match="no recordings in split 'val'"):
+        read_frames(tmp_path / "data", "val", lamp)
+    with pytest.raises(InputError, match="no boxes in any recording of split 'train'"):
+        read_frames(tmp_path / "data", "train", lamp)
+
+
+def test_a_recording_without_images_is_refused(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
+    folder = write_lamp()
+    for path in (folder / "rgb").iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match="no images"):
+        read_frames(tmp_path / "data", "train", lamp)
+
+
+# ---------------------------------------------------------------------- squares
+def test_a_wide_image_is_padded_above_and_below_and_boxes_find_their_way_back() -> None:
+    import numpy as np
+
+    wide = np.full((20, 40, 3), 255, dtype=np.uint8)
+    square, placement = fit_square(wide, 80)
+    assert placement == Placement(2.0, 0.0, 20.0)
+    assert (square[:20] == 114).all()
+    assert (square[20:60] == 255).all()
+    assert placement.back(20, 30, 40, 50) == (10, 5, 10, 10)
+
+
+def test_the_store_keeps_no_more_than_it_has_room_for(lamp_data: Path, lamp: Procedure) -> None:
+    paths = [frame.image for frame in read_frames(lamp_data, "train", lamp).readable[:3]]
+    store = ImageStore(64, max_megabytes=0.02)  # room for one square of 12 kB
+    first = [store.square(path)[0] for path in paths]
+    second = [store.square(path)[0] for path in paths]
+    assert [a is b for a, b in zip(first, second, strict=True)] == [True, False, False]
