@@ -46,7 +46,7 @@ format: setup ## Mend what can be mended by itself
 
 # Every line goes on where it was interrupted, or is skipped if it was done.
 RENDERS = $(foreach k,1 2 3,--renders $(DATA)-renders-$k)
-PICTURES = --pictures $(DATA)-states $(foreach k,1 2,--pictures $(DATA)-renders-$k)
+IMAGES = --images $(DATA)-states $(foreach k,1 2,--images $(DATA)-renders-$k)
 reproduce: setup ## Make the shipped model from nothing: draw the data, train both streams, tune, score (SEED=0)
 	$(BIN)/stormpsr synth generate $(DATA) --profile quick --product vehicle --train 90 --val 40 --test 100 --size 160 \
 	  --train-error-rate 0.2 --train-removal-rate 0.15
@@ -58,7 +58,7 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 	  test -d $(DATA)-states || \
 	  $(BIN)/stormpsr synth states $(DATA)-states --per-state 120 --size 160 --hands 0.3 --seed 1000 & wait
 	test -f $(RUN)/detector/config.yaml || \
-	  $(BIN)/stormpsr detect train $(DATA) $(PICTURES) --out $(RUN)/detector --seed $(SEED)
+	  $(BIN)/stormpsr detect train $(DATA) $(IMAGES) --out $(RUN)/detector --seed $(SEED)
 	for stage in encoder temporal; do \
 	  $(BIN)/stormpsr train $$stage --preset synthetic --data $(DATA) $(RENDERS) --out $(RUN) --cache runs/cache \
 	  -o encoder.weights=$(RUN)/detector -o seed=$(SEED) --resume || exit; done

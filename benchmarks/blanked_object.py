@@ -35,7 +35,7 @@ TIME_BINS = 24
 
 
 def disc(product: Product, timeline: Timeline, look: Look, frame: int, size: int) -> tuple[tuple[int, int], int]:
-    """A circle in the picture that covers the finished product, whatever is mounted: pixel centre and radius."""
+    """A circle in the image that covers the finished product, whatever is mounted: pixel centre and radius."""
     low, high = product.bounds_23
     object_44, camera_44 = timeline.object_pose_F44[frame], timeline.camera_pose_F44[frame]
     centre = object_44[:3, :3] @ ((low + high) / 2) + object_44[:3, 3]
@@ -126,7 +126,7 @@ def answers(test: list[Frames], logits: list[NDArray[np.float32]], known: NDArra
 
 
 def features(images: NDArray[np.uint8]) -> Any:
-    """What a network trained on ImageNet sees: frames, places in the picture, channels."""
+    """What a network trained on ImageNet sees: frames, places in the image, channels."""
     import torch
 
     from stormpsr.models.backbones import create_backbone
@@ -152,7 +152,7 @@ def network(
 
     It starts as the clock and is kept as it was when it did best on the people of `stop`: it can fall behind the clock
     only by chance, and gets ahead of it only by what it sees. ImageNet's features are left as they are, because a
-    network trained from nothing on so few people learns nothing. On top, a query per component looks over the picture.
+    network trained from nothing on so few people learns nothing. On top, a query per component looks over the image.
     """
     import torch
     from torch import nn
@@ -237,8 +237,8 @@ def main() -> None:
     known = np.unique(np.concatenate([one.states for one in train]), axis=0)
     right = {
         "time alone": answers(test, [clock(train, one) for one in test], known),
-        "blanked picture and time": network(train, stop, test, "blanked", arguments),
-        "open picture and time": network(train, stop, test, "open", arguments),
+        "blanked image and time": network(train, stop, test, "blanked", arguments),
+        "open image and time": network(train, stop, test, "open", arguments),
     }
     result = {
         "product": arguments.product,

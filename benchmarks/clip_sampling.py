@@ -36,6 +36,7 @@ from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.data.embedding_store import read_clips
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.decoding.fusion_batch import FusionGrid
 from stormpsr.errors import StormPSRError
@@ -45,7 +46,6 @@ from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.temporal import TemporalModel
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
-from stormpsr.training.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
 from stormpsr.training.tasks.temporal import ValidationClips
 from stormpsr.training.validation import THRESHOLDS, variant_name_of

@@ -1,8 +1,8 @@
 """Train several detectors on the same data, one after the other, and print a table of how they compare.
 
-    python benchmarks/detectors.py data/vehicle --pictures data/vehicle_states --out runs/detectors
+    python benchmarks/detectors.py data/vehicle --images data/vehicle_states --out runs/detectors
 
-Each detector is trained with the same pictures, steps and seed, scored on the test split, and timed at one image at a
+Each detector is trained with the same images, steps and seed, scored on the test split, and timed at one image at a
 time. A step of YOLOX-nano and one of the compact detector take about the same time, so that equal steps are equal
 minutes. What is there already is not trained again. YOLOX starts from random numbers, the compact detector's backbone
 from ImageNet: that is how each of them can be had under a permissive licence without a download from a model hub.
@@ -51,8 +51,8 @@ def measure(name: str, options: argparse.Namespace) -> list[str]:
     size = ["--set", f"image_size={options.image_size}"]
     threads = ["--threads", options.threads] if options.threads else []
     if not (folder / "metrics.json").is_file():
-        pictures = [word for folder in options.pictures for word in ("--pictures", folder)]
-        words = ["--steps", options.steps, "--seed", options.seed, *pictures, *size, *CANDIDATES[name], *threads]
+        images = [word for folder in options.images for word in ("--images", folder)]
+        words = ["--steps", options.steps, "--seed", options.seed, *images, *size, *CANDIDATES[name], *threads]
         stormpsr("detect", "train", options.data, "--out", folder, *words)
     training = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["training"]
     minutes = training.get("processor_minutes", training["minutes"])
@@ -73,7 +73,7 @@ def measure(name: str, options: argparse.Namespace) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--pictures", type=Path, nargs="*", default=[])
+    parser.add_argument("--images", type=Path, nargs="*", default=[])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--image-size", type=int, default=160)

@@ -7,7 +7,7 @@ twice: by the features of its backbone, and after the layers that stand on top o
     python benchmarks/embeddings.py data/vehicle KFS=runs/vehicle/encoder/best --out runs/embeddings.json
 
 A state that no known frame shows can never be found: the row `best possible` says how often that is so. A component is
-absent, correct or wrong; where a trained encoder looks at a crop of the picture, the untrained ones are given its
+absent, correct or wrong; where a trained encoder looks at a crop of the image, the untrained ones are given its
 crops, too. Prints Markdown; --out writes all figures as JSON.
 """
 
@@ -31,6 +31,7 @@ from stormpsr.config import Config, EncoderConfig, load_config
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.sampling import KeyFrames
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.evaluation.neighbours import NeighbourScores, nearest_states, score_neighbours
@@ -39,16 +40,15 @@ from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import build_encoder
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.data import TrainingData, key_frames_of, load_training_data
-from stormpsr.training.sampling import KeyFrames
 
 EDGES = (0.0, 0.5, 0.9)
-_PICTURES_AT_ONCE = 64
-Embed = Callable[[Tensor], Tensor]  # pictures (B, S, S, 3) -> embeddings (B, D)
+_IMAGES_AT_ONCE = 64
+Embed = Callable[[Tensor], Tensor]  # images (B, S, S, 3) -> embeddings (B, D)
 
 
 @dataclass(frozen=True)
 class Way:
-    """One row of the table: a way to embed pictures of a certain size."""
+    """One row of the table: a way to embed images of a certain size."""
 
     name: str
     image_size: int
@@ -96,8 +96,8 @@ def embeddings_of(frames: Frames, way: Way, cache_folder: Path) -> NDArray[np.fl
         for recording, chosen in zip(frames.recordings, frames.chosen, strict=True):
             cache.fill(recording)
             image_FSS3 = cache.read(recording)
-            for start in range(0, len(chosen), _PICTURES_AT_ONCE):
-                picked = chosen[start : start + _PICTURES_AT_ONCE]
+            for start in range(0, len(chosen), _IMAGES_AT_ONCE):
+                picked = chosen[start : start + _IMAGES_AT_ONCE]
                 found.append(way.embed(torch.from_numpy(image_FSS3[picked])).float().numpy())
     return np.concatenate(found)
 
@@ -132,7 +132,7 @@ def untrained(
 
 
 def ways_to_embed(options: argparse.Namespace, config: Config) -> Iterator[Way]:
-    """All rows: without training, on whole pictures and on crops, then the trained ones."""
+    """All rows: without training, on whole images and on crops, then the trained ones."""
     trained = {name: load_checkpoint(folder).encoder() for name, folder in options.encoders}
     locating = next((encoder for encoder in trained.values() if getattr(encoder, "locator", None) is not None), None)
     imagenet = config.encoder.model_copy(update={"backbone": options.imagenet_backbone})

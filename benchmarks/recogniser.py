@@ -24,10 +24,10 @@ import torch
 
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import Frame, open_recording
-from stormpsr.decoding.predictions import PerceptTable
+from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
 from stormpsr.recognizer.networks import Networks
-from stormpsr.recognizer.offline import decode_table, perceive
+from stormpsr.recognizer.offline import decode_table, predict_recording
 from stormpsr.recognizer.recognizer import Recognizer, SeveralMethods
 
 STRIDES = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (4, 4), (8, 4))  # temporal, detector
@@ -61,7 +61,7 @@ def batched_rate(model: RecognizerModel, frames: list[Frame], seconds: float) ->
     n, started, used = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - started < seconds:
         chunk = list(islice(shown(frames, model.procedure.fps), 256))
-        table = PerceptTable.of(perceive(model.networks, chunk), model.procedure.n_components)
+        table = PredictionTable.of(predict_recording(model.networks, chunk), model.procedure.n_components)
         for decoder in decoders:
             decode_table(decoder, table)
         n += len(chunk)

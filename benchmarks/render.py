@@ -70,7 +70,7 @@ def watch(renderer: Any) -> Stopwatch:
     stopwatch.wrap(renderer._scene, "read_pixels", "read back")
     for method in ("bend", "shrink"):
         stopwatch.wrap(renderer._lens, method, "lens")
-    stopwatch.wrap(renderer._backdrop, "picture", "backdrop")
+    stopwatch.wrap(renderer._backdrop, "image", "backdrop")
     stopwatch.wrap(renderer._shadows, "cast", "backdrop")
     stopwatch.wrap(renderer._sensor, "expose", "sensor")
     for method in ("_measure", "_project"):

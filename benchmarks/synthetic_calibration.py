@@ -1,6 +1,6 @@
 """Do generated recordings look like real ones in numbers, and what does the occlusion dial do?
 
-Simulates recordings and measures what can be seen in every frame, without writing pictures: the same figures as
+Simulates recordings and measures what can be seen in every frame, without writing images: the same figures as
 `stormpsr synth generate` followed by `stormpsr synth stats`, faster.
 
     python benchmarks/synthetic_calibration.py vehicle industreal --recordings 10
@@ -25,13 +25,13 @@ from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import PROFILES, profile_named
 from stormpsr.synthetic.recording_files import measure
 from stormpsr.synthetic.recording_spec import RecordingSpec
-from stormpsr.synthetic.stats import REAL, RecordingFigures, compare, figures, summarise_set
+from stormpsr.synthetic.stats import REAL, RecordingMetrics, compare, figures, summarise_set
 from stormpsr.synthetic.timeline import Timeline
 
 Job = tuple[str, str, int, int, float, int]  # product, profile, seed, size, occlusion, every so many frames
 
 
-def one(job: Job) -> RecordingFigures:
+def one(job: Job) -> RecordingMetrics:
     """Simulate and measure one recording."""
     import cv2
 

@@ -1,6 +1,6 @@
 """How fast the stages train, and whether reading batches holds them up.
 
-For each stage: pictures or clips per second in the real training loop, the same with one batch repeated, and the peak
+For each stage: images or clips per second in the real training loop, the same with one batch repeated, and the peak
 memory of the process so far. Reading is no bottleneck where the two rates are close. Both are measured in turns, and
 the best of each counts: whatever else the machine does makes them slower, never faster.
 
@@ -39,12 +39,12 @@ from stormpsr.training.stages import (
     train_locator,
     train_temporal,
 )
-from stormpsr.training.tasks.locator import BoxedPictures
+from stormpsr.training.tasks.locator import BoxedImages
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # isort: skip  # after stormpsr.training
 
 DATASETS: dict[StageName, type] = {
-    "locator": BoxedPictures,
+    "locator": BoxedImages,
     "encoder": KeyFrameImages,
     "temporal": ClipEmbeddings,
     "joint": ClipImages,

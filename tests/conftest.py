@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,44 @@ settings.register_profile("stormpsr", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("stormpsr")
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+# What the rooms of the package need besides the light core. Tests of what is not installed are left out, and named at
+# the end: `make setup` installs all of it.
+TORCH = ("torch", "timm", "lightning", "safetensors", "pydantic", "cv2", "av")
+EXTRAS_OF: dict[str, tuple[str, ...]] = {
+    "models": TORCH,
+    "detectors": (*TORCH, "faster_coco_eval"),
+    "training": TORCH,
+    "recognizer": TORCH,
+    "synthetic": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
+    "cli": (*TORCH, "vtk", "trimesh", "matplotlib"),
+    "evaluation": ("matplotlib", "sklearn", "cv2"),
+    "data": ("cv2", "av", "torch"),
+    "test_config.py": ("pydantic",),
+}
+left_out: dict[str, list[str]] = {}
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of what is not installed."""
+    if not collection_path.is_relative_to(CHECKOUT / "tests") or collection_path == CHECKOUT / "tests":
+        return None
+    room = collection_path.relative_to(CHECKOUT / "tests").parts[0]
+    missing = [package for package in EXTRAS_OF.get(room, ()) if find_spec(package) is None]
+    if missing:
+        left_out[room] = missing
+    return True if missing else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for room, missing in sorted(left_out.items()):
+        terminalreporter.write_line(f"left out: tests/{room} (not installed: {', '.join(missing)})")
+
+
+if find_spec("torch"):
+    from stormpsr.models.torchvision_ops import make_torchvision_importable
+
+    make_torchvision_importable()  # before Lightning or timm import it
 Cases = list[dict[str, Any]]
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pydantic", reason="needs the train extra")
-
 from stormpsr.config import (
     Config,
     LSTMConfig,
@@ -56,7 +54,7 @@ def test_the_paper_presets_have_the_papers_settings() -> None:
         assert [config.train_encoder.epochs, config.train_temporal.epochs, config.train_joint.epochs] == [100, 100, 75]
         assert config.train_joint.encoder_learning_rate == 1e-5
         assert config.train_temporal.batch_size == 256
-        assert 64 * config.train_joint.batch_size == 256  # --accumulate 64: no GPU holds 256 clips of 64 pictures
+        assert 64 * config.train_joint.batch_size == 256  # --accumulate 64: no GPU holds 256 clips of 64 images
 
 
 def test_single_settings_are_changed_on_top_of_a_preset() -> None:

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stormpsr.data.sampling import ClipDistribution, WrongStates
 from stormpsr.errors import InputError
-from stormpsr.training.sampling import ClipDistribution, WrongStates
 from stormpsr.yaml_loader import Problem, compose, guess
 
 Share = Annotated[float, Field(ge=0, lt=1)]

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 
 
@@ -23,7 +21,6 @@ def examples(page: str) -> list[tuple[str, str]]:
 
 
 def test_every_example_prints_what_the_page_shows(cli: Callable[..., Any], car: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     shutil.copytree(car, tmp_path / "car")
     shown = examples(PAGE.read_text(encoding="utf-8"))
     assert len(shown) >= 9

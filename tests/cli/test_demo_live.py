@@ -35,7 +35,7 @@ REPORTS = {
 
 @pytest.fixture
 def recording(lamp: Procedure) -> Any:
-    """As `DrawnRecording`, without pictures."""
+    """As `DrawnRecording`, without images."""
     with_errors = (StepEvent(WRONG_FOOT, 5), *LABELS)
     return SimpleNamespace(
         procedure=lamp, labels=LABELS, labels_with_errors=with_errors, fps=10.0, n_frames=40, drawn=40

@@ -80,7 +80,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_demo_draws_recognises_and_writes_everything(
     cli: Call, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("vtk", reason="the world is drawn with VTK")
     import av
 
     monkeypatch.setenv("STORMPSR_CACHE", "cache")
@@ -99,9 +98,9 @@ def test_the_demo_draws_recognises_and_writes_everything(
     assert all(Path(path).exists() for path in told["written"])
     assert "<title>Construction-set vehicle: the recording of the demo</title>" in Path("d/report.html").read_text()
     with av.open("d/annotated.mp4") as film:
-        pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
-    assert len(pictures) == 9  # frames 0, 4, ..., 28, and the last
-    assert pictures[0].shape == (640, 1060, 3)
+        images = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert len(images) == 9  # frames 0, 4, ..., 28, and the last
+    assert images[0].shape == (640, 1060, 3)
 
     # the same events as by the batched path: there is no second way to recognise
     ours = read_run("d/run").recording("01_assy_2_1").events

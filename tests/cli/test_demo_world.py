@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -14,16 +15,13 @@ from stormpsr.cli.demo_world import DrawnRecording, demo_spec
 from stormpsr.errors import InputError
 from stormpsr.synthetic import generate as generate_module
 
-cv2 = pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("trimesh", reason="products are read with trimesh")
-
 N_FRAMES = 30
 Answer = tuple[int, dict[str, str]]
 Attempt = Callable[[Any, Any, Path], Answer]  # as `_Pool._attempt`: pool, spec, folder to draw into
 
 
 def draw(draft: Path, first: int, past: int) -> None:
-    """Frame k is a picture of grey level 5 k."""
+    """Frame k is a image of grey level 5 k."""
     (draft / "rgb").mkdir(parents=True, exist_ok=True)
     for index in range(first, past):
         cv2.imwrite(str(draft / "rgb" / f"{index:06d}.jpg"), np.full((8, 8, 3), 5 * index, dtype=np.uint8))
@@ -148,9 +146,7 @@ def test_what_stops_the_drawing_is_said_where_frames_are_awaited(
         recording.wait()
 
 
-def test_a_picture_that_is_missing_in_the_end_is_named(
-    recording: DrawnRecording, attempts: Callable[..., None]
-) -> None:
+def test_a_image_that_is_missing_in_the_end_is_named(recording: DrawnRecording, attempts: Callable[..., None]) -> None:
     def attempt(pool: Any, spec: Any, draft: Path) -> Answer:
         draw(draft, 0, 7)
         return 0, {}

@@ -7,9 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the train extra")
-pytest.importorskip("pydantic", reason="needs the train extra")
-
 from stormpsr.cli import options as extras
 from stormpsr.cli.main import main
 

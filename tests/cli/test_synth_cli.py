@@ -7,7 +7,6 @@ import pytest
 
 from stormpsr.cli.main import main
 
-pytest.importorskip("vtk")
 TINY = ["--profile", "quick", "--train", "1", "--val", "0", "--test", "0", "--size", "48", "--max-seconds", "3"]
 
 
@@ -43,11 +42,10 @@ def test_statistics_stand_beside_the_real_ones(made: Path, capsys: pytest.Captur
     assert main(["synth", "stats", str(made), "--against", "industreal"]) == 0
     assert "share of clear frames" in capsys.readouterr().out
     assert main(["synth", "stats", str(made), "--against", "ikea"]) == 2
-    assert "no real figures of 'ikea'" in capsys.readouterr().err
+    assert "no real metrics of 'ikea'" in capsys.readouterr().err
 
 
-def test_a_preview_is_a_page_and_two_pictures(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("PIL")
+def test_a_preview_is_a_page_and_two_images(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["synth", "preview", str(made), "--out", str(tmp_path), "--count", "5", "--json"]) == 0
     names = {Path(name).name for name in json.loads(capsys.readouterr().out)["files"]}
     assert names == {"hidden.png", "shown.png", "preview.html"}

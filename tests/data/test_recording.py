@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -15,8 +16,6 @@ from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import Recording, open_recording
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
-
-cv2 = pytest.importorskip("cv2", reason="needs the train extra")
 
 SIZE = 16
 RAW = "000000.jpg,0,0,0\n000003.jpg,1,0,0\n000005.jpg,1,-1,0\n"
@@ -36,7 +35,8 @@ def write_images(folder: Path, numbers: range) -> None:
 
 
 def write_video(path: Path, n: int) -> None:
-    av = pytest.importorskip("av", reason="needs the train extra")
+    import av
+
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=5)
         stream.width = stream.height = SIZE
@@ -121,7 +121,6 @@ def test_a_video_shorter_than_announced_is_refused(tmp_path: Path, lamp: Procedu
 
 
 def test_a_damaged_video_is_refused(tmp_path: Path, lamp: Procedure) -> None:
-    pytest.importorskip("av", reason="needs the train extra")
     (tmp_path / "rgb.mp4").write_bytes(b"not a video")
     with pytest.raises(InputError, match=r"rgb\.mp4: the video cannot be read"):
         open_recording(RecordingFolder("01_build", None, tmp_path), lamp)
@@ -174,7 +173,7 @@ def test_cached_frames_are_the_frames_at_training_size(recording: Recording, tmp
     assert frames[5, 7, 7].tolist() == [100, 100, 100]
 
 
-def test_a_full_cache_reads_no_picture_again(recording: Recording, tmp_path: Path) -> None:
+def test_a_full_cache_reads_no_image_again(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
     cache.fill(recording)
     (recording.path / "rgb" / "000005.png").write_bytes(b"x" * (recording.path / "rgb" / "000005.png").stat().st_size)
@@ -194,7 +193,7 @@ def test_an_interrupted_cache_is_continued(recording: Recording, tmp_path: Path)
     assert_array_equal(cache.read(recording), whole)
 
 
-def test_changed_pictures_are_cached_anew(recording: Recording, folder: RecordingFolder, tmp_path: Path) -> None:
+def test_changed_images_are_cached_anew(recording: Recording, folder: RecordingFolder, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
     cache.fill(recording)
     noise = np.random.default_rng(0).integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)
@@ -203,7 +202,7 @@ def test_changed_pictures_are_cached_anew(recording: Recording, folder: Recordin
     assert_array_equal(cache.read(recording)[2], resize_square(noise[:, :, ::-1], 8))
 
 
-def test_a_picture_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
+def test_a_image_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
     cut = recording.path / "rgb" / "000005.png"
     cut.write_bytes(cut.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"000005\.png: this is not an image; it may be cut short"):

@@ -1,4 +1,4 @@
-"""Sources of pictures: what they give, and what they say when something is wrong."""
+"""Sources of images: what they give, and what they say when something is wrong."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("av", reason="videos are read with PyAV")
 from stormpsr.data.labels import StateTimeline, write_states
 from stormpsr.data.recording import Frame
 from stormpsr.data.sources import (
@@ -50,7 +48,7 @@ def write_video(path: Path, *, codec: str = "libx264", fps: int = 10, n: int = N
     return path
 
 
-def write_pictures(folder: Path, numbers: list[int]) -> Path:
+def write_images(folder: Path, numbers: list[int]) -> Path:
     import cv2
 
     folder.mkdir(parents=True)
@@ -143,7 +141,7 @@ def test_times_never_run_backwards() -> None:
 
 # ---------------------------------------------------------------------- folders
 def test_a_folder_of_frames_runs_at_the_procedures_rate(tmp_path: Path, lamp: Procedure) -> None:
-    source = open_source(str(write_pictures(tmp_path / "a", [0, 1, 2])), lamp)
+    source = open_source(str(write_images(tmp_path / "a", [0, 1, 2])), lamp)
     assert isinstance(source, FrameFolder)
     frames, _ = watch(source)
     assert [(f.index, f.time_seconds, int(f.image[0, 0, 0])) for f in frames] == [(0, 0, 0), (1, 0.1, 1), (2, 0.2, 2)]
@@ -152,19 +150,19 @@ def test_a_folder_of_frames_runs_at_the_procedures_rate(tmp_path: Path, lamp: Pr
 
 
 def test_numbers_that_are_left_out_are_dropped_frames(tmp_path: Path, lamp: Procedure) -> None:
-    frames, _ = watch(open_source(str(write_pictures(tmp_path / "a" / "rgb", [10, 11, 15])), lamp))
+    frames, _ = watch(open_source(str(write_images(tmp_path / "a" / "rgb", [10, 11, 15])), lamp))
     assert [(frame.index, round(frame.time_seconds, 6)) for frame in frames] == [(10, 0), (11, 0.1), (15, 0.5)]
 
 
-def test_pictures_with_other_names_come_by_name(tmp_path: Path, lamp: Procedure) -> None:
-    folder = write_pictures(tmp_path / "a", [7, 3])
+def test_images_with_other_names_come_by_name(tmp_path: Path, lamp: Procedure) -> None:
+    folder = write_images(tmp_path / "a", [7, 3])
     (folder / "000007.png").rename(folder / "before.png")
     frames, _ = watch(open_source(str(tmp_path / "a"), lamp))
     assert [(frame.index, int(frame.image[0, 0, 0])) for frame in frames] == [(0, 3), (1, 7)]
 
 
-def test_a_picture_that_is_cut_short_is_named_after_the_good_ones(tmp_path: Path, lamp: Procedure) -> None:
-    folder = write_pictures(tmp_path / "a", [0, 1, 2])
+def test_a_image_that_is_cut_short_is_named_after_the_good_ones(tmp_path: Path, lamp: Procedure) -> None:
+    folder = write_images(tmp_path / "a", [0, 1, 2])
     (folder / "000002.png").write_bytes(b"\x89PNG")
     frames, complaint = watch(open_source(str(folder), lamp))
     assert len(frames) == 2
@@ -172,7 +170,7 @@ def test_a_picture_that_is_cut_short_is_named_after_the_good_ones(tmp_path: Path
 
 
 def test_a_recording_says_its_own_rate(tmp_path: Path, lamp: Procedure) -> None:
-    write_pictures(tmp_path / "a" / "rgb", [0, 1, 2])
+    write_images(tmp_path / "a" / "rgb", [0, 1, 2])
     (tmp_path / "a" / "recording.json").write_text('{"fps": 5, "n_frames": 3}')
     write_states(tmp_path / "a" / "PSR_labels_raw.csv", StateTimeline((0,), ((0, 0, 0),)), lamp)
     source = open_source(str(tmp_path / "a"), lamp)
@@ -180,21 +178,21 @@ def test_a_recording_says_its_own_rate(tmp_path: Path, lamp: Procedure) -> None:
     assert [frame.time_seconds for frame in watch(source)[0]] == [0, 0.2, 0.4]
 
 
-def test_a_source_without_pictures_is_refused(tmp_path: Path, lamp: Procedure) -> None:
-    for place, words in (("absent.mp4", "no such file or folder"), ("", "there are no pictures in this folder")):
+def test_a_source_without_images_is_refused(tmp_path: Path, lamp: Procedure) -> None:
+    for place, words in (("absent.mp4", "no such file or folder"), ("", "there are no images in this folder")):
         with pytest.raises(InputError, match=words):
             open_source(str(tmp_path / place), lamp)
     (tmp_path / "rgb").mkdir()
-    with pytest.raises(InputError, match="no pictures"):
+    with pytest.raises(InputError, match="no images"):
         open_source(str(tmp_path), lamp)
-    write_pictures(tmp_path / "b", [0])
-    with pytest.raises(InputError, match="a single picture"):
+    write_images(tmp_path / "b", [0])
+    with pytest.raises(InputError, match="a single image"):
         open_source(str(tmp_path / "b" / "000000.png"), lamp)
 
 
 # ---------------------------------------------------------------------- cameras
 class Webcam:
-    """A camera that is unplugged after some pictures."""
+    """A camera that is unplugged after some images."""
 
     def __init__(self, n: int) -> None:
         self.left, self.released = n, False

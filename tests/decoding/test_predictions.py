@@ -10,20 +10,20 @@ import pytest
 from stormpsr.data.events import StateDetection
 from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings, make_fusion
 from stormpsr.decoding.fusion_released import ReleasedFusion
-from stormpsr.decoding.predictions import Bridge, Percept, PerceptDecoder, PerceptTable
+from stormpsr.decoding.predictions import Bridge, Prediction, PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
 FOOT = 2
 
 
-def seen(tick: int, state_class: int | None = FOOT, change: tuple[float, ...] | None = None) -> Percept:
+def seen(tick: int, state_class: int | None = FOOT, change: tuple[float, ...] | None = None) -> Prediction:
     detections = () if state_class is None else (StateDetection(tick, state_class, 0.75, (1.0, 2.0, 3.0, 4.0)),)
-    return Percept(tick, 3 * tick, tick / 10, detections, None if change is None else np.array(change, np.float32))
+    return Prediction(tick, 3 * tick, tick / 10, detections, None if change is None else np.array(change, np.float32))
 
 
-def unseen(tick: int) -> Percept:
-    return Percept(tick, 3 * tick, tick / 10)
+def unseen(tick: int) -> Prediction:
+    return Prediction(tick, 3 * tick, tick / 10)
 
 
 # ---------------------------------------------------------------------- gaps
@@ -56,7 +56,7 @@ def test_a_bridge_that_holds_nothing_is_refused() -> None:
 
 def test_events_carry_the_number_and_time_of_the_frame_that_brought_them(lamp: Procedure) -> None:
     settings = FusionSettings(method="detection", threshold=2.0)
-    decoder = PerceptDecoder(lamp, "build", settings, Bridge(detection_hold=4, bridge_ticks=3))
+    decoder = PredictionDecoder(lamp, "build", settings, Bridge(detection_hold=4, bridge_ticks=3))
     assert decoder.update(seen(0)) == []
     assert decoder.pending == {0: 0.375}
     (event,) = decoder.update(seen(4, None))  # 0.75 in ticks 0, 1, 2: the third completes it, the fourth frame tells
@@ -64,15 +64,15 @@ def test_events_carry_the_number_and_time_of_the_frame_that_brought_them(lamp: P
     assert decoder.state == (1, 0, 0)
 
 
-def test_time_without_pictures_is_time_without_support(lamp: Procedure) -> None:
+def test_time_without_images_is_time_without_support(lamp: Procedure) -> None:
     settings = FusionSettings(method="average", threshold=100.0)
-    with_pictures, without = EvidenceFusion(lamp, "build", settings), EvidenceFusion(lamp, "build", settings)
-    for fusion in (with_pictures, without):
+    with_images, without = EvidenceFusion(lamp, "build", settings), EvidenceFusion(lamp, "build", settings)
+    for fusion in (with_images, without):
         fusion.update([StateDetection(0, FOOT, 1.0)], None, 0)
     for frame in range(1, 8):
-        with_pictures.update([], None, frame)
+        with_images.update([], None, frame)
     without.rest(8)
-    np.testing.assert_allclose(without.evidence, with_pictures.evidence)
+    np.testing.assert_allclose(without.evidence, with_images.evidence)
     assert without.evidence[0] == pytest.approx(0.5 * 0.75**7)
     without.rest(3)  # that time has passed already
     without.update([], None, 8)
@@ -110,8 +110,8 @@ def test_detections_that_are_not_sure_enough_are_not_heard(lamp: Procedure) -> N
 # ---------------------------------------------------------------------- tables
 def test_a_table_gives_back_what_went_in(tmp_path: Path, lamp: Procedure) -> None:
     given = [seen(0, change=(0.25, 0.5, 1.0)), unseen(1), seen(2, None), seen(4)]
-    PerceptTable.of(given, lamp.n_components).save(tmp_path / "a" / "table.npz", "a test")
-    table = PerceptTable.load(tmp_path / "a" / "table.npz", "a test")
+    PredictionTable.of(given, lamp.n_components).save(tmp_path / "a" / "table.npz", "a test")
+    table = PredictionTable.load(tmp_path / "a" / "table.npz", "a test")
     assert table is not None
     assert len(table) == 4
     for ours, theirs in zip(table, given, strict=True):
@@ -126,8 +126,8 @@ def test_a_table_gives_back_what_went_in(tmp_path: Path, lamp: Procedure) -> Non
 
 def test_a_table_of_something_else_is_not_taken(tmp_path: Path, lamp: Procedure) -> None:
     path = tmp_path / "table.npz"
-    PerceptTable.of([unseen(0)], lamp.n_components).save(path, "another model")
-    assert PerceptTable.load(path, "this model") is None
-    assert PerceptTable.load(tmp_path / "absent.npz", "this model") is None
+    PredictionTable.of([unseen(0)], lamp.n_components).save(path, "another model")
+    assert PredictionTable.load(path, "this model") is None
+    assert PredictionTable.load(tmp_path / "absent.npz", "this model") is None
     path.write_bytes(path.read_bytes()[:100])
-    assert PerceptTable.load(path, "another model") is None
+    assert PredictionTable.load(path, "another model") is None

@@ -51,7 +51,7 @@ def draw_lamp(bits: StateBits, left: int, top: int, hidden: bool = False, seed: 
 @pytest.fixture
 def write_lamp(tmp_path: Path, lamp: Procedure) -> Callable[..., Path]:
     """Writes a recording of the lamp: `states` one after the other, four frames each, the fourth hidden."""
-    cv2 = pytest.importorskip("cv2", reason="pictures are written with OpenCV")
+    import cv2
 
     def write(
         split: str = "train", name: str = "01_build", states: list[StateBits] | None = None, root: Path | None = None

@@ -1,4 +1,4 @@
-"""Pictures are varied, and their boxes with them."""
+"""Images are varied, and their boxes with them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from stormpsr.errors import InputError
-
-pytest.importorskip("cv2", reason="pictures are changed with OpenCV")
 from stormpsr.training.augment_images import AugmentationSettings, augment
 
 NOTHING = AugmentationSettings(*[0.0] * 10)
 
 
-def picture_with_block() -> np.ndarray:
+def image_with_block() -> np.ndarray:
     image = np.zeros((96, 96, 3), dtype=np.uint8)
     image[40:60, 20:50] = 255
     return image
@@ -27,16 +25,16 @@ def block_in(image: np.ndarray) -> tuple[int, int, int, int]:
     return int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1
 
 
-def test_settings_of_zero_leave_a_picture_alone() -> None:
-    image, box = augment(picture_with_block(), BLOCK, NOTHING, np.random.default_rng(0))
-    assert (image == picture_with_block()).all()
+def test_settings_of_zero_leave_a_image_alone() -> None:
+    image, box = augment(image_with_block(), BLOCK, NOTHING, np.random.default_rng(0))
+    assert (image == image_with_block()).all()
     assert box == BLOCK
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_box_follows_when_the_picture_is_moved_and_scaled(seed: int) -> None:
+def test_the_box_follows_when_the_image_is_moved_and_scaled(seed: int) -> None:
     settings = AugmentationSettings(0, 0, 0, 0, 0, 0, rotation_degrees=0, scale=0.2, shift=0.1, flip=0)
-    image, box = augment(picture_with_block(), BLOCK, settings, np.random.default_rng(seed))
+    image, box = augment(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
     assert box is not None
     assert np.abs(np.array(box) - block_in(image)).max() < 2.0
     assert box != BLOCK
@@ -45,7 +43,7 @@ def test_the_box_follows_when_the_picture_is_moved_and_scaled(seed: int) -> None
 @pytest.mark.parametrize("seed", range(8))
 def test_a_turned_box_lies_between_too_small_and_too_large(seed: int) -> None:
     settings = AugmentationSettings(0, 0, 0, 0, 0, 0, rotation_degrees=12, scale=0, shift=0, flip=0)
-    image, box = augment(picture_with_block(), BLOCK, settings, np.random.default_rng(seed))
+    image, box = augment(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
     assert box is not None
     seen = block_in(image)  # around the turned corners: the largest it may be
     assert box[0] >= seen[0] - 2
@@ -53,16 +51,16 @@ def test_a_turned_box_lies_between_too_small_and_too_large(seed: int) -> None:
     assert box[2] - box[0] > 0.8 * (seen[2] - seen[0])
 
 
-def test_a_box_never_leaves_the_picture() -> None:
+def test_a_box_never_leaves_the_image() -> None:
     settings = AugmentationSettings(scale=0.5, shift=0.5, rotation_degrees=45)
     for seed in range(60):
-        _, box = augment(picture_with_block(), BLOCK, settings, np.random.default_rng(seed))
+        _, box = augment(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
         assert box is not None
         assert min(box) >= 0
         assert max(box) <= 96
 
 
-def test_pictures_are_not_mirrored_unless_asked_for() -> None:
+def test_images_are_not_mirrored_unless_asked_for() -> None:
     left_half = np.zeros((64, 64, 3), dtype=np.uint8)
     left_half[:, :20] = 255
     for seed in range(40):
@@ -72,13 +70,12 @@ def test_pictures_are_not_mirrored_unless_asked_for() -> None:
     assert (mirrored == left_half[:, ::-1]).all()
 
 
-def test_the_same_seed_gives_the_same_picture_and_another_seed_another() -> None:
-    pictures = [
-        augment(picture_with_block(), BLOCK, AugmentationSettings(), np.random.default_rng(seed))[0]
-        for seed in (1, 1, 2)
+def test_the_same_seed_gives_the_same_image_and_another_seed_another() -> None:
+    images = [
+        augment(image_with_block(), BLOCK, AugmentationSettings(), np.random.default_rng(seed))[0] for seed in (1, 1, 2)
     ]
-    assert (pictures[0] == pictures[1]).all()
-    assert not (pictures[0] == pictures[2]).all()
+    assert (images[0] == images[1]).all()
+    assert not (images[0] == images[2]).all()
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
 from stormpsr.data.annotated_frames import FrameSet, read_frames
+from stormpsr.errors import InputError
 from stormpsr.models.transforms import ImageStore
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.augment_images import AugmentationSettings
 from stormpsr.training.detector_batches import UNKNOWN, Batches, BatchSettings
 
@@ -46,7 +44,7 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for(frames: FrameSet) -> None:
     assert not (first.image_BSS3 == other.image_BSS3).all()
 
 
-def test_boxes_classes_and_parts_belong_to_their_pictures(frames: FrameSet) -> None:
+def test_boxes_classes_and_parts_belong_to_their_images(frames: FrameSet) -> None:
     batch = batches(frames, batch_size=30)[0]
     for image, corners, state_class, bits in zip(
         batch.image_BSS3, batch.corners_B4, batch.state_class_B, batch.bits_BC, strict=True
@@ -95,9 +93,9 @@ def test_wrong_parts_have_a_share_of_their_own(frames: FrameSet, share: float) -
     assert float(np.mean(drawn == 5)) == pytest.approx(share, abs=0.07)
 
 
-def test_single_pictures_take_their_share_and_are_marked_as_perhaps_hidden(frames: FrameSet) -> None:
+def test_single_images_take_their_share_and_are_marked_as_perhaps_hidden(frames: FrameSet) -> None:
     stills = [replace(frame, maybe_hidden=True) for frame in frames.readable]
-    batch = batches(frames.with_pictures(stills), batch_size=12, negative_ratio=0.5, picture_share=0.25)[0]
+    batch = batches(frames.with_images(stills), batch_size=12, negative_ratio=0.5, image_share=0.25)[0]
     assert batch.maybe_hidden_B.sum() == 2
     assert batch.readable_B[batch.maybe_hidden_B].all()
     assert not batches(frames, batch_size=12)[0].maybe_hidden_B.any()

@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
 from stormpsr.data.annotated_frames import FrameSet, read_frames
 from stormpsr.data.boxes import read_coco_boxes
 from stormpsr.data.coco import (
@@ -20,9 +16,11 @@ from stormpsr.data.coco import (
     chosen_negatives,
     export_boxes,
     read_exchange,
-    read_pictures,
+    read_images,
     write_recording_boxes,
 )
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 FORMATS: list[BoxFormat] = ["coco", "yolo"]
 
@@ -164,8 +162,8 @@ def test_a_folder_without_boxes_is_refused(tmp_path: Path, lamp: Procedure) -> N
         read_exchange(tmp_path, lamp)
 
 
-# ---------------------------------------------------------------------- single pictures
-def test_single_pictures_know_their_state_even_if_a_part_is_wrong(
+# ---------------------------------------------------------------------- single images
+def test_single_images_know_their_state_even_if_a_part_is_wrong(
     lamp_data: Path, lamp: Procedure, tmp_path: Path
 ) -> None:
     images = sorted((lamp_data / "recordings/train/01_build_train/rgb").iterdir())
@@ -175,18 +173,18 @@ def test_single_pictures_know_their_state_even_if_a_part_is_wrong(
         "categories": [{"id": 5, "name": "error"}],
     }
     (tmp_path / "annotations.json").write_text(json.dumps(content))
-    picture = read_pictures(tmp_path, lamp)[0]
+    picture = read_images(tmp_path, lamp)[0]
     assert picture.maybe_hidden
     assert picture.box is not None
     assert (picture.box.state_class, picture.box.bits, picture.box.width) == (5, (1, -1, 0), 0.5)
     content["annotations"][0]["state"] = [1, 0]
     (tmp_path / "annotations.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="has 3 components, this one has 2"):
-        read_pictures(tmp_path, lamp)
+        read_images(tmp_path, lamp)
 
 
-def pictures_file(folder: Path, image: Path, **changes: object) -> Path:
-    """A folder with one picture of the lamp's class 3, some of it changed."""
+def images_file(folder: Path, image: Path, **changes: object) -> Path:
+    """A folder with one image of the lamp's class 3, some of it changed."""
     annotation = {"image_id": 7, "category_id": 3, "bbox": [0, 0, 32, 16], **changes}
     content = {
         "images": [{"id": 7, "file_name": str(image), "width": 64, "height": 64}],
@@ -209,20 +207,20 @@ def pictures_file(folder: Path, image: Path, **changes: object) -> Path:
         ({"image_id": 1}, "image 1 is not listed"),
     ],
 )
-def test_a_picture_that_cannot_be_meant_is_refused_with_the_name_of_the_file(
+def test_a_image_that_cannot_be_meant_is_refused_with_the_name_of_the_file(
     lamp_data: Path, lamp: Procedure, tmp_path: Path, changes: dict[str, object], complaint: str
 ) -> None:
     image = lamp_data / "recordings/train/01_build_train/rgb/000004.png"
-    path = pictures_file(tmp_path, image, **changes)
+    path = images_file(tmp_path, image, **changes)
     with pytest.raises(InputError, match=complaint) as caught:
-        read_pictures(tmp_path, lamp)
+        read_images(tmp_path, lamp)
     assert str(path) in str(caught.value)
     image.unlink()
-    pictures_file(tmp_path, image)
+    images_file(tmp_path, image)
     with pytest.raises(InputError, match="there is no image"):
-        read_pictures(tmp_path, lamp)
+        read_images(tmp_path, lamp)
 
 
-def test_pictures_of_states_without_a_class_are_left_out(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
-    pictures_file(tmp_path, lamp_data / "recordings/train/01_build_train/rgb/000004.png", category_id=9)
-    assert [picture.box.state_class for picture in read_pictures(tmp_path, lamp) if picture.box] == [3]
+def test_images_of_states_without_a_class_are_left_out(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
+    images_file(tmp_path, lamp_data / "recordings/train/01_build_train/rgb/000004.png", category_id=9)
+    assert [picture.box.state_class for picture in read_images(tmp_path, lamp) if picture.box] == [3]

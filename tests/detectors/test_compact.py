@@ -8,20 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("torch", reason="detectors are torch networks")
-pytest.importorskip("timm", reason="the backbone comes from timm")
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("safetensors", reason="weights are kept in safetensors")
 import torch
 
 from stormpsr.detectors.calibration import Calibration
 from stormpsr.detectors.compact import CompactDetector, WrongParts
 from stormpsr.detectors.registry import load_detector, make_detector
+from stormpsr.errors import InputError
 from stormpsr.models.compact_detector import CompactConfig, CompactOutput, Targets
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_batches import UNKNOWN, Batch
 
 TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32, "heads": 2}
@@ -57,9 +51,9 @@ def test_one_detection_per_image_with_a_box_inside_it_and_a_reading_of_every_par
 
 def test_images_are_seen_the_same_alone_and_together(detector: Callable[..., CompactDetector], lamp: Procedure) -> None:
     made = detector(lamp)
-    pictures = [np.roll(GREY + np.arange(80, dtype=np.uint8)[:, None], k, axis=1) for k in (0, 9)]
-    together = made.detect(pictures, min_confidence=0)
-    alone = [made.detect([picture], min_confidence=0)[0] for picture in pictures]
+    images = [np.roll(GREY + np.arange(80, dtype=np.uint8)[:, None], k, axis=1) for k in (0, 9)]
+    together = made.detect(images, min_confidence=0)
+    alone = [made.detect([picture], min_confidence=0)[0] for picture in images]
     for a, b in zip(together, alone, strict=True):
         assert a[0].confidence == pytest.approx(b[0].confidence, abs=1e-5)
         assert a[0].box == pytest.approx(b[0].box, abs=1e-3)

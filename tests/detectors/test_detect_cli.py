@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="detectors are torch networks")
-pytest.importorskip("timm", reason="the backbone comes from timm")
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("faster_coco_eval", reason="average precision is counted by faster-coco-eval")
-pytest.importorskip("matplotlib", reason="scores are drawn with matplotlib")
 from stormpsr.cli.main import main
 from stormpsr.procedure.model import Procedure
 
@@ -95,7 +90,7 @@ def test_wrong_parts_can_be_told_in_another_way_after_training(run: Run, lamp_da
         (["--set", "image_size"], "write it like --set image_size=128"),
         (["--set", "colour=red"], "unknown setting 'colour'"),
         (["--procedure", "industreal"], "3 states in a row, but 'industreal' has 11 components"),
-        (["--pictures", "nowhere"], "nowhere/annotations.json: cannot be read"),
+        (["--images", "nowhere"], "nowhere/annotations.json: cannot be read"),
         (["--boxes", "nowhere"], "nowhere: there is no such folder"),
     ],
 )

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
 from stormpsr.data.annotated_frames import read_frames
+from stormpsr.errors import InputError
 from stormpsr.models.transforms import ImageStore, Placement, fit_square
+from stormpsr.procedure.model import Procedure
 
 WriteLamp = Callable[..., Path]
 
@@ -110,7 +108,7 @@ def test_a_box_that_cannot_be_meant_is_refused_with_the_name_of_its_file(
 
 def test_an_image_that_cannot_be_read_is_named(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
     path = write_lamp() / "rgb" / "000002.png"
-    path.write_bytes(b"no picture")
+    path.write_bytes(b"no image")
     frames = read_frames(tmp_path / "data", "train", lamp)
     with pytest.raises(InputError, match="not an image") as caught:
         ImageStore(64).square(frames.readable[2].image)

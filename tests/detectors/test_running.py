@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from stormpsr.data.annotated_frames import FrameSet
 from stormpsr.data.detection_csv import read_detections
 from stormpsr.data.layouts import find_recordings
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-from stormpsr.data.annotated_frames import FrameSet
+from stormpsr.data.recording import Image
 from stormpsr.detectors.base import StateDetector
-from stormpsr.detectors.detection import Detection, Image, sorted_best
+from stormpsr.detectors.detection import Detection, sorted_best
 from stormpsr.detectors.predict import detect_recordings, folder_digest
+from stormpsr.errors import InputError
 from stormpsr.evaluation.baselines import METHODS, clear_view_bound, read_detected, tune_baseline
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_settings import OnTraining, TrainingResult, TrainingSettings
 
 

@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("faster_coco_eval", reason="average precision is counted by faster-coco-eval")
 from stormpsr.data.annotated_frames import AnnotatedFrame, StateBox
 from stormpsr.detectors.detection import Detection
-from stormpsr.detectors.predict import SeenFrame, confidence_and_success
+from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
 from stormpsr.evaluation.detection_metrics import (
     View,
     accuracy_by_visibility,
@@ -23,7 +19,7 @@ from stormpsr.evaluation.detection_metrics import (
     score_silence,
     score_wrong_parts,
 )
-from stormpsr.procedure.model import StateBits
+from stormpsr.procedure.model import Procedure, StateBits
 
 BOX = (10.0, 20.0, 40.0, 30.0)  # of every assembly in these tests
 APART = (80.0, 60.0, 10.0, 10.0)
@@ -40,11 +36,11 @@ def detection(
     return Detection((box[0], box[1], box[2], box[3]), state_class, confidence, parts)
 
 
-def seen(true_class: int | None, *detections: Detection, frame: int = 0) -> SeenFrame:
+def seen(true_class: int | None, *detections: Detection, frame: int = 0) -> PredictedFrame:
     box = None
     if true_class is not None:
         box = StateBox(BOX[0] / 100, BOX[1] / 100, BOX[2] / 100, BOX[3] / 100, true_class, _BITS[true_class])
-    return SeenFrame(AnnotatedFrame("01", frame, Path("x.png"), box), 100, 100, detections)
+    return PredictedFrame(AnnotatedFrame("01", frame, Path("x.png"), box), 100, 100, detections)
 
 
 # ---------------------------------------------------------------------- average precision

@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("torch", reason="detectors are torch networks")
-pytest.importorskip("timm", reason="the backbone comes from timm")
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("safetensors", reason="weights are kept in safetensors")
 import torch
 
 from stormpsr.data.annotated_frames import FrameSet, read_frames
 from stormpsr.detectors.base import TorchDetector
 from stormpsr.detectors.registry import make_detector
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_batches import BatchSettings
 from stormpsr.training.detector_settings import TrainingProgress, TrainingSettings
 from stormpsr.training.tasks.detector import PAUSE_FOLDER

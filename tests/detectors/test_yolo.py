@@ -10,17 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
-
-pytest.importorskip("torch", reason="detectors are torch networks")
-pytest.importorskip("cv2", reason="pictures are read with OpenCV")
-pytest.importorskip("safetensors", reason="weights are kept in safetensors")
 import torch
 
 from stormpsr.data.annotated_frames import FrameSet, read_frames
 from stormpsr.detectors.registry import load_detector, make_detector
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_batches import BatchSettings
 from stormpsr.training.detector_settings import TrainingProgress, TrainingSettings
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score as reference
 
 from stormpsr.errors import InputError
 from stormpsr.evaluation.clip_metrics import average_precision, score_clips
@@ -46,7 +47,6 @@ def test_equal_confidences_share_a_place_so_their_order_does_not_matter() -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30))
 def test_average_precision_agrees_with_the_usual_library(rows: list[tuple[int, bool]]) -> None:
-    reference = pytest.importorskip("sklearn.metrics", reason="compares with scikit-learn").average_precision_score
     confidence, true = np.array([c / 5 for c, _ in rows]), np.array([t for _, t in rows])
     if true.any():
         assert average_precision(confidence, true) == pytest.approx(reference(true, confidence))

@@ -1,4 +1,4 @@
-"""The pictures of a summary: there, of a sensible size, and not blank."""
+"""The images of a summary: there, of a sensible size, and not blank."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import MissingExtraError
@@ -17,11 +18,6 @@ from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
 from stormpsr.procedure.model import Procedure
 
 RECOGNISED, FALSE_ALARM, MISSED = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xCC, 0x79, 0xA7)
-
-
-@pytest.fixture(autouse=True)
-def _needs_matplotlib() -> None:
-    pytest.importorskip("matplotlib")
 
 
 def summary_of(*pairs: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> Summary:
@@ -34,7 +30,7 @@ def summary_of(*pairs: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> S
 
 
 def pixels(path: Path) -> NDArray[np.uint8]:
-    with pytest.importorskip("PIL.Image").open(path) as image:
+    with Image.open(path) as image:
         return np.asarray(image.convert("RGB"))
 
 
@@ -43,7 +39,7 @@ def amount(picture: NDArray[np.uint8], colour: tuple[int, int, int], rows: slice
     return int((np.abs(picture[rows].astype(int) - colour).max(axis=-1) <= 2).sum())
 
 
-def test_a_picture_has_a_sensible_size_and_shows_something(tmp_path: Path, lamp: Procedure) -> None:
+def test_a_image_has_a_sensible_size_and_shows_something(tmp_path: Path, lamp: Procedure) -> None:
     plot_summary(summary_of(([(0, 10), (3, 50)], [(0, 30)])), lamp, tmp_path / "new" / "a.png")
     picture = pixels(tmp_path / "new" / "a.png")
     height, width, _ = picture.shape
@@ -55,7 +51,7 @@ def test_a_picture_has_a_sensible_size_and_shows_something(tmp_path: Path, lamp:
     assert (border == 255).all(), "something is cut off at the edge"
 
 
-def test_every_kind_of_point_is_in_the_picture_in_its_colour(tmp_path: Path, lamp: Procedure) -> None:
+def test_every_kind_of_point_is_in_the_image_in_its_colour(tmp_path: Path, lamp: Procedure) -> None:
     nothing = summary_of(([], []))
     everything = summary_of(([(0, 10), (3, 50)], [(0, 30), (6, 40)]))
     for name, summary in (("nothing", nothing), ("everything", everything)):
@@ -71,15 +67,15 @@ def test_a_recording_of_more_steps_gets_more_room(tmp_path: Path, lamp: Procedur
     assert pixels(tmp_path / "nine.png").shape[0] > pixels(tmp_path / "one.png").shape[0] + 100
 
 
-def test_many_recordings_do_not_make_an_endless_picture(tmp_path: Path, lamp: Procedure) -> None:
+def test_many_recordings_do_not_make_an_endless_image(tmp_path: Path, lamp: Procedure) -> None:
     recording = ([(0, 10)], [(0, 30)])
-    pictures = []
+    images = []
     for n in (8, 20):
         plot_summary(summary_of(*[recording] * n), lamp, tmp_path / f"{n}.png")
-        pictures.append(pixels(tmp_path / f"{n}.png"))
-    eight, twenty = pictures
+        images.append(pixels(tmp_path / f"{n}.png"))
+    eight, twenty = images
     assert eight.shape == twenty.shape
-    ink_at_the_bottom = [int((picture[-80:] < 128).sum()) for picture in pictures]
+    ink_at_the_bottom = [int((picture[-80:] < 128).sum()) for picture in images]
     assert ink_at_the_bottom[1] > ink_at_the_bottom[0] + 500  # it says how many are not shown
 
 

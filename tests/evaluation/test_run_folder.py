@@ -84,7 +84,7 @@ def test_what_was_written_is_read_back(run: Path, lamp: Procedure) -> None:
     assert found.evidence_stride == 2
 
 
-def test_pictures_are_found_below_the_data_or_where_an_absolute_path_says(tmp_path: Path) -> None:
+def test_images_are_found_below_the_data_or_where_an_absolute_path_says(tmp_path: Path) -> None:
     assert recording().frames_in("data") == Path("data/test/01_build/rgb")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
-    torch = pytest.importorskip("torch", reason="needs the train extra")
+    import torch
+
     torch.set_num_threads(1)
     torch.manual_seed(0)

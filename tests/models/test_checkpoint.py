@@ -6,16 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-pytest.importorskip("safetensors", reason="needs the train extra")
-pytest.importorskip("pydantic", reason="needs the train extra")
-
-from stormpsr.config import Config, parse_config  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.checkpoint import encoder_digest, load_checkpoint, save_checkpoint  # noqa: E402
-from stormpsr.models.stream import SpatioTemporalModel, build_stream, build_temporal  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
+from stormpsr.config import Config, parse_config
+from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import encoder_digest, load_checkpoint, save_checkpoint
+from stormpsr.models.stream import SpatioTemporalModel, build_stream, build_temporal
+from stormpsr.procedure.model import Procedure
 
 SETTINGS = """
 name: small

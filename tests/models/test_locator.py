@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("timm", reason="needs the train extra")
-
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.encoder import SpatialEncoder  # noqa: E402
-from stormpsr.models.locator import Locator, Motion, _around, crop, generalised_overlap, overlap  # noqa: E402
+from stormpsr.errors import InputError
+from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.locator import Locator, Motion, _around, box_iou, crop, generalized_box_iou
 
 
 def squares(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """A bright square somewhere on a dark picture of 40 pixels, and its corners."""
+    """A bright square somewhere on a dark image of 40 pixels, and its corners."""
     generator = torch.Generator().manual_seed(seed)
     image_BSS3 = torch.randint(0, 60, (n, 40, 40, 3), dtype=torch.uint8, generator=generator)
     left_B2 = torch.randint(0, 24, (n, 2), generator=generator)
@@ -38,7 +32,7 @@ def test_a_locator_learns_to_find_a_square() -> None:
     locator.eval()
     seen, truth = squares(32, seed=1)
     with torch.no_grad():
-        assert overlap(locator.locate(seen), truth).mean() > 0.5
+        assert box_iou(locator.locate(seen), truth).mean() > 0.5
 
 
 def test_boxes_are_learnt_in_the_cells_around_the_middle_as_well() -> None:
@@ -79,14 +73,14 @@ def test_a_crop_can_be_moved_turned_and_widened() -> None:
 def test_boxes_that_are_apart_can_still_be_told_apart() -> None:
     box = torch.tensor([[0.0, 0.0, 0.2, 0.2]])
     near, far = torch.tensor([[0.3, 0.0, 0.5, 0.2]]), torch.tensor([[0.7, 0.0, 0.9, 0.2]])
-    assert generalised_overlap(box, box).item() == pytest.approx(1)
-    assert 0 > generalised_overlap(box, near).item() > generalised_overlap(box, far).item()
+    assert generalized_box_iou(box, box).item() == pytest.approx(1)
+    assert 0 > generalized_box_iou(box, near).item() > generalized_box_iou(box, far).item()
 
 
 def test_overlap_of_half_a_box_is_a_third() -> None:
     a, b = torch.tensor([[0.0, 0.0, 0.4, 0.4]]), torch.tensor([[0.2, 0.0, 0.6, 0.4]])
-    assert overlap(a, b).item() == pytest.approx(1 / 3)
-    assert overlap(a, torch.tensor([[0.5, 0.5, 0.6, 0.6]])).item() == 0
+    assert box_iou(a, b).item() == pytest.approx(1 / 3)
+    assert box_iou(a, torch.tensor([[0.5, 0.5, 0.6, 0.6]])).item() == 0
 
 
 def encoder(**changes: object) -> SpatialEncoder:
@@ -135,7 +129,7 @@ def test_frozen_layers_neither_learn_nor_change_their_statistics() -> None:
     assert not any(name.startswith("backbone.reader.network.conv_stem") for name in changed)
 
 
-def test_pictures_that_do_not_fit_cannot_be_read() -> None:
+def test_images_that_do_not_fit_cannot_be_read() -> None:
     with pytest.raises(InputError, match="multiple of 16"):
         encoder(crop_size=40)
 

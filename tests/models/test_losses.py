@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-from torch import Tensor  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from stormpsr.models.losses import SupConForm, supervised_contrastive_loss  # noqa: E402
+from stormpsr.models.losses import SupConForm, supervised_contrastive_loss
 
 FORMS: list[SupConForm] = ["paper", "common"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-
-from stormpsr.models.summary import count_multiply_adds, count_parameters  # noqa: E402
-from stormpsr.models.temporal import (  # noqa: E402
+from stormpsr.models.summary import count_multiply_adds, count_parameters
+from stormpsr.models.temporal import (
     AveragedModel,
     LSTMModel,
     MLPModel,

@@ -6,10 +6,9 @@ import sys
 from types import ModuleType
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-
-from stormpsr.models import torchvision_ops  # noqa: E402
+from stormpsr.models import torchvision_ops
 
 
 @pytest.fixture

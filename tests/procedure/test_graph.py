@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stormpsr.errors import InputError
-from stormpsr.layered_layout import Box, Line, layered_layout
-from stormpsr.procedure.graph import StateGraph, mermaid_drawing, state_graph, text_drawing
+from stormpsr.procedure.graph import StateGraph, component_colours, mermaid_drawing, state_graph, text_drawing
 from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant, bit_string
-from stormpsr.procedure_svg import component_colours, svg_drawing
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def build(states: list[str], initial: str, expected: list[int], names: str = "abcdefgh") -> Procedure:
@@ -93,7 +88,6 @@ def test_a_procedure_without_states_is_its_start_alone() -> None:
     assert [node.label for node in graph.nodes] == ["start"]
     assert graph.changes == ()
     assert "ends at start" in text_drawing(thing, graph)
-    assert ElementTree.fromstring(svg_drawing(thing, [graph])).tag == f"{SVG}svg"
 
 
 def test_an_unknown_variant_is_refused(industreal: Procedure) -> None:
@@ -186,54 +180,7 @@ def test_mermaid_shows_odd_names_as_they_are() -> None:
     assert label == ["+say #34;hi#34; #124; #91;x#93; #35;1#59;"]
 
 
-# ---------------------------------------------------------------------- SVG
-def cells(group: ElementTree.Element) -> list[bool]:
-    """Per component whether its cell is filled."""
-    return [rect.get("class") == "present" for rect in group.findall(f"{SVG}rect")[1:]]
-
-
-@pytest.mark.parametrize("name", ["industreal", "meccano"])
-def test_the_svg_shows_each_state_with_its_components_filled(name: str) -> None:
-    procedure = Procedure.load(name)
-    for variant in procedure.variants:
-        graph = state_graph(procedure, variant)
-        root = ElementTree.fromstring(svg_drawing(procedure, [graph]))
-        boxes = {
-            group.findtext(f"{SVG}title"): group
-            for group in root.iter(f"{SVG}g")
-            if group.find(f"{SVG}title") is not None
-        }
-        assert len(boxes) == len(graph.nodes)
-        for node in graph.nodes:
-            assert cells(boxes[f"{node.label} {bit_string(node.bits)}"]) == [bool(bit) for bit in node.bits]
-        ways = [path for path in root.iter(f"{SVG}path") if path.get("class", "").startswith("way")]
-        assert len(ways) == len(graph.changes)
-        assert sum("removal" in path.get("class", "") for path in ways) == sum(bool(c.removed) for c in graph.changes)
-        texts = [text.text or "" for text in root.iter(f"{SVG}text")]
-        assert all(any(component.name in text for text in texts) for component in procedure.components)
-
-
-def test_the_svg_draws_the_way_back_upwards() -> None:
-    thing = build(["1", "0"], "1", [0, 2])
-    root = ElementTree.fromstring(svg_drawing(thing, [state_graph(thing)]))
-    ways = [path.get("d", "") for path in root.iter(f"{SVG}path") if path.get("class", "").startswith("way")]
-    ends = [(float(re.split("[ C]", way)[1]), float(way.split(" ")[-1])) for way in ways]
-    (down, up) = [end - start for start, end in ends]
-    assert down > 0 > up
-
-
-def test_the_svg_escapes_names() -> None:
-    thing = build(["1"], "0", [0], names="<")
-    root = ElementTree.fromstring(svg_drawing(thing, [state_graph(thing)]))
-    assert "+<" in [text.text for text in root.iter(f"{SVG}text")]
-
-
-def test_the_svg_has_colours_for_a_light_and_a_dark_page(lamp: Procedure) -> None:
-    text = svg_drawing(lamp, [state_graph(lamp)])
-    assert "prefers-color-scheme: dark" in text
-    assert 'class="paper"' in text
-
-
+# ---------------------------------------------------------------------- colours
 def test_components_keep_their_colours_and_others_get_ones_that_differ(
     industreal: Procedure, meccano: Procedure
 ) -> None:
@@ -241,61 +188,3 @@ def test_components_keep_their_colours_and_others_get_ones_that_differ(
     invented = component_colours(meccano)
     assert len(set(invented)) == 17
     assert all(re.fullmatch(r"#[0-9a-f]{6}", colour) for colour in invented)
-
-
-# ---------------------------------------------------------------------- layout
-@st.composite
-def layered_graphs(draw: st.DrawFn) -> tuple[list[Box], list[Line]]:
-    n = draw(st.integers(1, 8))
-    sizes = st.floats(10, 80)
-    layers = [0] + [draw(st.integers(0, 3)) for _ in range(n - 1)]
-    boxes = [Box(layer, draw(sizes), draw(sizes)) for layer in layers]
-    pairs = [(a, b) for a in range(n) for b in range(n) if layers[a] < layers[b]]
-    chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=8)) if pairs else []
-    return boxes, [Line(a, b, draw(sizes), draw(sizes)) for a, b in chosen]
-
-
-@given(layered_graphs())
-def test_boxes_and_labels_never_overlap_and_stay_inside(graph: tuple[list[Box], list[Line]]) -> None:
-    boxes, lines = graph
-    placed = layered_layout(boxes, lines)
-    areas = [
-        (x - box.width / 2, y - box.height / 2, x + box.width / 2, y + box.height / 2)
-        for box, (x, y) in zip(boxes, placed.boxes, strict=True)
-    ]
-    areas += [
-        (x, y - line.label_height / 2, x + line.label_width, y + line.label_height / 2)
-        for line, (x, y) in zip(lines, placed.labels, strict=True)
-    ]
-    for a, b in itertools.combinations(areas, 2):
-        apart = a[2] <= b[0] + 1e-6 or b[2] <= a[0] + 1e-6 or a[3] <= b[1] + 1e-6 or b[3] <= a[1] + 1e-6
-        assert apart
-    assert all(x0 >= -1e-6 and x1 <= placed.width + 1e-6 for x0, _, x1, _ in areas)
-    assert all(y0 >= -1e-6 and y1 <= placed.height + 1e-6 for _, y0, _, y1 in areas)
-
-
-@given(layered_graphs())
-def test_lines_run_downwards_from_box_to_box(graph: tuple[list[Box], list[Line]]) -> None:
-    boxes, lines = graph
-    placed = layered_layout(boxes, lines)
-    for line, way in zip(lines, placed.lines, strict=True):
-        heights = [y for _, y in way]
-        assert heights == sorted(heights)
-        assert way[0][1] == pytest.approx(placed.boxes[line.start][1] + boxes[line.start].height / 2)
-        assert way[-1][1] == pytest.approx(placed.boxes[line.end][1] - boxes[line.end].height / 2)
-        for end, (x, _) in ((line.start, way[0]), (line.end, way[-1])):
-            assert abs(x - placed.boxes[end][0]) <= boxes[end].width / 2
-
-
-def test_boxes_in_a_row_keep_a_gap() -> None:
-    placed = layered_layout([Box(0, 10, 10), Box(0, 30, 10)], [], gap_x=7)
-    assert placed.boxes[1][0] - placed.boxes[0][0] == pytest.approx(5 + 7 + 15)
-    assert placed.width == pytest.approx(10 + 7 + 30)
-
-
-def test_lines_that_need_not_cross_do_not() -> None:
-    boxes = [Box(0, 10, 10), Box(0, 10, 10), Box(1, 10, 10), Box(1, 10, 10)]
-    placed = layered_layout(boxes, [Line(0, 3, 5, 5), Line(1, 2, 5, 5)])
-    starts = [way[0][0] for way in placed.lines]
-    ends = [way[-1][0] for way in placed.lines]
-    assert (starts[0] < starts[1]) == (ends[0] < ends[1])

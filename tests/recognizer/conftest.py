@@ -84,7 +84,7 @@ def write_recording(folder: Path, procedure: Procedure, seed: int) -> None:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> Path:
-    """Two recordings to tune on, two to judge by."""
+    """Two recordings to tune on, two to evaluate_recording by."""
     root = tmp_path_factory.mktemp("world")
     lamp.save(root / "procedure.yaml")
     for split in ("val", "test"):
@@ -150,7 +150,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory, stream_folder: Path, 
 
 # ---------------------------------------------------------------------- networks that see what is there
 class ColourDetector:
-    """Reads the squares; surer on brighter pictures. Counts how often it was asked."""
+    """Reads the squares; surer on brighter images. Counts how often it was asked."""
 
     def __init__(self, procedure: Procedure) -> None:
         self.procedure = procedure

@@ -12,9 +12,9 @@ import pytest
 
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import Frame
-from stormpsr.decoding.predictions import PerceptTable
+from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
-from stormpsr.recognizer.offline import decode_table, perceive, perceive_recordings
+from stormpsr.recognizer.offline import decode_table, predict_recording, predict_recordings
 from stormpsr.recognizer.recognizer import SeveralMethods
 
 Frames = Callable[..., list[Frame]]
@@ -26,14 +26,16 @@ def compare(model: RecognizerModel, frames: list[Frame], batch_size: int) -> int
     """Asserts that both paths agree; returns how many events there were."""
     together = SeveralMethods.of(model, METHODS, "build", unexpected="report")
     streamed: dict[str, list[Any]] = {method: [] for method in METHODS}
-    percepts = []
+    predictions = []
     for frame in frames:
         for method, events in together.update(frame).items():
             streamed[method] += events
-        if together.percept is not None and together.percept.index == frame.index:
-            percepts.append(together.percept)
-    table = PerceptTable.of(perceive(model.networks, frames, batch_size=batch_size), model.procedure.n_components)
-    for ours, theirs in zip(table, percepts, strict=True):
+        if together.prediction is not None and together.prediction.index == frame.index:
+            predictions.append(together.prediction)
+    table = PredictionTable.of(
+        predict_recording(model.networks, frames, batch_size=batch_size), model.procedure.n_components
+    )
+    for ours, theirs in zip(table, predictions, strict=True):
         assert (ours.tick, ours.index, ours.time_seconds) == (theirs.tick, theirs.index, theirs.time_seconds)
         assert (ours.detections is None, ours.change_C is None) == (theirs.detections is None, theirs.change_C is None)
         if ours.change_C is not None and theirs.change_C is not None:
@@ -69,7 +71,7 @@ def test_real_networks_give_the_same_events(model_folder: Path, frames: Frames) 
 
 
 # ---------------------------------------------------------------------- kept on disk
-def perceived(model: RecognizerModel, world: Path, cache: Path) -> tuple[list[PerceptTable], int]:
+def perceived(model: RecognizerModel, world: Path, cache: Path) -> tuple[list[PredictionTable], int]:
     """The tables of the test recordings, and in how many images the detector looked for them."""
     before = 0
     detector: Any = model.networks.detector
@@ -82,7 +84,7 @@ def perceived(model: RecognizerModel, world: Path, cache: Path) -> tuple[list[Pe
 
     detector.detect = counting
     try:
-        tables = [table for _, table in perceive_recordings(model, find_recordings(world, "test"), cache)]
+        tables = [table for _, table in predict_recordings(model, find_recordings(world, "test"), cache)]
     finally:
         detector.detect = looked
     return tables, before
@@ -104,7 +106,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_next_recording(
     model_folder: Path, world: Path, tmp_path: Path
 ) -> None:
     model = load_model(model_folder)
-    for _ in perceive_recordings(model, find_recordings(world, "test"), tmp_path):
+    for _ in predict_recordings(model, find_recordings(world, "test"), tmp_path):
         break
     assert perceived(model, world, tmp_path)[1] == 60
 

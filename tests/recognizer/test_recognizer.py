@@ -57,9 +57,9 @@ def test_steps_are_reported_soon_after_they_happen(seeing: Seeing, frames: Frame
 def test_it_works_from_the_first_frame_on(seeing: Seeing, frames: Frames) -> None:
     recognizer = Recognizer.of(seeing())
     recognizer.update(frames()[0])
-    assert recognizer.percept is not None
-    assert recognizer.percept.change_C is not None
-    assert recognizer.percept.detections
+    assert recognizer.prediction is not None
+    assert recognizer.prediction.change_C is not None
+    assert recognizer.prediction.detections
 
 
 def test_displays_see_state_evidence_and_what_is_pending(seeing: Seeing, frames: Frames) -> None:
@@ -71,15 +71,15 @@ def test_displays_see_state_evidence_and_what_is_pending(seeing: Seeing, frames:
     assert recognizer.share[0] == pytest.approx(recognizer.evidence[0] / 1.5)
     watch(recognizer, frames()[13:27])
     assert recognizer.state == (1, 0, 0)
-    assert recognizer.percept is not None
-    assert recognizer.percept.box == (2, 8, 28, 16)
+    assert recognizer.prediction is not None
+    assert recognizer.prediction.box == (2, 8, 28, 16)
 
 
 def test_reset_forgets_everything(seeing: Seeing, frames: Frames) -> None:
     recognizer = Recognizer.of(seeing(), "average", "build")
     first = watch(recognizer, frames())
     recognizer.reset()
-    assert recognizer.percept is None
+    assert recognizer.prediction is None
     assert recognizer.state == (0, 0, 0)
     assert watch(recognizer, frames()) == first
 
@@ -185,7 +185,7 @@ def test_dropped_frames_delay_little_and_invent_nothing(seeing: Seeing, frames: 
         assert all(0 <= event.frame - label <= 12 for event, (label, _) in zip(events, STEPS, strict=True))
 
 
-def test_evidence_fades_while_no_picture_comes(seeing: Seeing, frames: Frames) -> None:
+def test_evidence_fades_while_no_image_comes(seeing: Seeing, frames: Frames) -> None:
     recognizer = Recognizer.of(seeing(threshold=5.0), "average", "build")
     watch(recognizer, frames()[:15])
     before = recognizer.evidence[0]
@@ -199,9 +199,9 @@ def test_after_a_long_gap_the_window_begins_anew(seeing: Seeing, frames: Frames)
     recognizer = Recognizer.of(seeing(detector=False), "temporal", "build")
     watch(recognizer, frames()[:10])
     recognizer.update(later(frames()[50:51], 60)[0])  # everything is there, but nothing is known of how it was before
-    assert recognizer.percept is not None
-    assert recognizer.percept.change_C is not None
-    assert recognizer.percept.change_C.max() < 0.01
+    assert recognizer.prediction is not None
+    assert recognizer.prediction.change_C is not None
+    assert recognizer.prediction.change_C.max() < 0.01
 
 
 def test_time_that_runs_backwards_is_refused(seeing: Seeing, frames: Frames) -> None:

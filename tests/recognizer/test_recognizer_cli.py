@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("av", reason="videos are read with PyAV")
 from stormpsr.cli.main import main
 from stormpsr.data.labels import read_steps
 from stormpsr.data.recording import Frame
@@ -84,9 +83,9 @@ def test_events_are_printed_written_and_drawn(run: Run, model_folder: Path, vide
     assert f"{len(events)} steps in 60 frames" in out
     assert "written: annotated.mp4" in out
     with av.open("annotated.mp4") as film:
-        pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
-    assert len(pictures) == 60
-    assert pictures[0].shape == (640, 1060, 3)
+        images = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert len(images) == 60
+    assert images[0].shape == (640, 1060, 3)
 
     code, out, err = run("run", model_folder, video, *options, "--json")
     lines = [json.loads(line) for line in out.splitlines()]
@@ -129,7 +128,7 @@ def test_a_missing_stream_is_said_and_the_other_works(run: Run, model_folder: Pa
     ("source", "words"),
     [
         ("absent.mp4", "no such file or folder"),
-        (".", "there are no pictures in this folder"),
+        (".", "there are no images in this folder"),
         ("9", "there is no camera 9"),
         ("rtsp://127.0.0.1:9/x", "cannot be opened"),
     ],
@@ -253,7 +252,6 @@ def test_scores_can_be_kept_with_the_model(run: Run, model_folder: Path, world: 
 
 @pytest.mark.usefixtures("small_grids")
 def test_tuning_stores_the_best_and_draws_the_front(run: Run, model_folder: Path, world: Path) -> None:
-    pytest.importorskip("matplotlib")
     shutil.copytree(model_folder, "m")
     before = Path("m/recognizer.yaml").read_text()
     code, out, err = run("tune", "m", "--data", world, "--dry-run")
@@ -327,13 +325,13 @@ def test_an_evaluation_that_was_stopped_goes_on(
     from stormpsr.recognizer import offline as batched
 
     looked: list[str] = []
-    perceive = batched.perceive
+    predict_recording = batched.predict_recording
 
     def counting(networks: Any, frames: Any, **options: Any) -> Any:
         looked.append("a recording")
-        return perceive(networks, frames, **options)
+        return predict_recording(networks, frames, **options)
 
-    monkeypatch.setattr(batched, "perceive", counting)
+    monkeypatch.setattr(batched, "predict_recording", counting)
     write = evaluating.write_recording
     monkeypatch.setattr(evaluating, "write_recording", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert run("evaluate", model_folder, "--data", world, "--out", "a_run")[0] == 130
@@ -347,11 +345,11 @@ def test_recordings_without_labels_cannot_be_judged(run: Run, model_folder: Path
     shutil.copytree(world, "bare")
     for path in Path("bare").rglob("PSR_labels*.csv"):
         path.unlink()
-    assert "no labels to judge by" in run("evaluate", model_folder, "--data", "bare")[2]
+    assert "no labels to evaluate_recording by" in run("evaluate", model_folder, "--data", "bare")[2]
 
 
-# ---------------------------------------------------------------------- pictures
-def test_the_annotated_picture_shows_ticks_and_evidence(lamp: Procedure, frames: Frames) -> None:
+# ---------------------------------------------------------------------- images
+def test_the_annotated_image_shows_ticks_and_evidence(lamp: Procedure, frames: Frames) -> None:
     from stormpsr.data.events import StepEvent
     from stormpsr.decoding.checklist import Checklist
     from stormpsr.recognizer.draw import draw_annotated

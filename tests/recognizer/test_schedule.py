@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stormpsr.data.sampling import clip_windows, window_offsets
 from stormpsr.recognizer.schedule import EmbeddingRing, Schedule, tick_of
-from stormpsr.training.sampling import clip_windows, window_offsets
 
 
 @pytest.mark.parametrize("fps", [5.0, 10.0, 12.5, 30.0, 29.97])

@@ -9,22 +9,28 @@ import pytest
 
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import open_recording
-from stormpsr.decoding.predictions import PerceptTable
+from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import MethodSettings, RecognizerModel
-from stormpsr.recognizer.offline import LabelledPercepts, check_variant, decode_table, perceive, what_could_be_seen
-from stormpsr.recognizer.tuning import GRIDS, Scored, choose, front, grid_of, score_settings
+from stormpsr.recognizer.offline import (
+    LabelledPredictions,
+    check_variant,
+    decode_table,
+    predict_recording,
+    read_views_of,
+)
+from stormpsr.recognizer.tuning import GRIDS, Scored, choose, grid_of, pareto_front, score_settings
 
 Seeing = Callable[..., RecognizerModel]
 
 
-def labelled_of(model: RecognizerModel, world: Path) -> list[LabelledPercepts]:
+def labelled_of(model: RecognizerModel, world: Path) -> list[LabelledPredictions]:
     found = []
     for folder in find_recordings(world, "val"):
         recording = open_recording(folder, model.procedure)
-        table = PerceptTable.of(perceive(model.networks, recording.frames()), model.procedure.n_components)
-        found.append(LabelledPercepts.of(recording, table, model.procedure))
+        table = PredictionTable.of(predict_recording(model.networks, recording.frames()), model.procedure.n_components)
+        found.append(LabelledPredictions.of(recording, table, model.procedure))
     return found
 
 
@@ -38,7 +44,7 @@ def test_settings_score_as_the_recogniser_with_those_settings_does(seeing: Seein
     for own, found in zip(chosen, score_settings(model, method, labelled, chosen), strict=True):
         changed = replace(model, settings=model.settings.with_method(method, own))
         results = [
-            one.result(decode_table(changed.decoder(method, one.variant), one.percepts), model.procedure)
+            one.result(decode_table(changed.decoder(method, one.variant), one.predictions), model.procedure)
             for one in labelled
         ]
         assert found.settings == own
@@ -109,15 +115,15 @@ def test_a_choice_that_cannot_be_made_is_refused() -> None:
 
 
 def test_the_front_has_what_nothing_beats() -> None:
-    assert front(ALL) == [EARLY, GOOD, BEST]
+    assert pareto_front(ALL) == [EARLY, GOOD, BEST]
 
 
 # ---------------------------------------------------------------------- what else is known of a recording
 def test_boxes_tell_when_the_state_could_be_read(world: Path, lamp: Procedure) -> None:
-    seen = what_could_be_seen(world / "val" / "00_build_val", 60, lamp)
+    seen = read_views_of(world / "val" / "00_build_val", 60, lamp)
     assert seen.readable == ((5, 7), (50, 50))
     assert seen.visible_share is None
-    assert what_could_be_seen(world, 60, lamp).readable is None
+    assert read_views_of(world, 60, lamp).readable is None
 
 
 def test_visibility_tells_more(tmp_path: Path, lamp: Procedure) -> None:
@@ -129,7 +135,7 @@ def test_visibility_tells_more(tmp_path: Path, lamp: Procedure) -> None:
     shown[10:20] = 1.0
     ones = np.ones((25, 3), np.float32)
     write_visibility(tmp_path / "visibility.csv", Visibility(shown, ones, ones), lamp)
-    seen = what_could_be_seen(tmp_path, 25, lamp)
+    seen = read_views_of(tmp_path, 25, lamp)
     assert seen.readable == ((10, 19),)
     assert seen.visible_share == pytest.approx((0.2, 1.0, 0.2))
 

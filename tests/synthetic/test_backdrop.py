@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-pytest.importorskip("cv2")
-
 from stormpsr.synthetic.backdrop import TABLE_LOW, Backdrop, ConvexPieces, ShadowMap, room_panorama, table_texture
 from stormpsr.synthetic.camera_effects import Lens
 from stormpsr.synthetic.look import TABLE_KINDS, Look
@@ -73,12 +71,12 @@ def backdrop(look: Look = LOOK, size: int = 96) -> Backdrop:
     return Backdrop(look, Lens(look, size, size, 1))
 
 
-def test_the_shadow_is_in_the_picture_where_the_camera_sees_it() -> None:
+def test_the_shadow_is_in_the_image_where_the_camera_sees_it() -> None:
     camera = look_at(np.array([0.0, -0.01, 0.5]), np.zeros(3))
     bare, shaded = ShadowMap((0.0, 0.0, 1.0)), ShadowMap((0.0, 0.0, 1.0))
     shaded.cast([(HERE, CUBE)])
     scene = backdrop()
-    light, dark = (scene.picture(camera, shadows).astype(int) for shadows in (bare, shaded))
+    light, dark = (scene.image(camera, shadows).astype(int) for shadows in (bare, shaded))
     assert dark[48, 48].sum() == pytest.approx(0.5 * light[48, 48].sum(), rel=0.05)
     assert np.array_equal(light[5], dark[5])
 
@@ -88,15 +86,15 @@ def test_beyond_the_table_there_is_the_room() -> None:
     dull = dataclasses.replace(
         LOOK, room_colour=(0.0, 0.0, 0.9), table_colour=(1.0, 0.0, 0.0), table_accent=(1.0, 0.0, 0.0)
     )
-    picture = backdrop(dull).picture(camera, ShadowMap((0.0, 0.0, 1.0))).astype(int)
-    assert np.mean(picture[..., 2] > picture[..., 0]) > 0.8
+    image = backdrop(dull).image(camera, ShadowMap((0.0, 0.0, 1.0))).astype(int)
+    assert np.mean(image[..., 2] > image[..., 0]) > 0.8
 
 
-def test_a_large_picture_shows_the_same_table_as_a_small_one() -> None:
+def test_a_large_image_shows_the_same_table_as_a_small_one() -> None:
     import cv2
 
     camera = look_at(np.array([0.1, -0.3, 0.4]), np.zeros(3))
-    small, large = (backdrop(size=size).picture(camera, ShadowMap((0.0, 0.0, 1.0))) for size in (96, 384))
+    small, large = (backdrop(size=size).image(camera, ShadowMap((0.0, 0.0, 1.0))) for size in (96, 384))
     shrunk = cv2.resize(large, (96, 96), interpolation=cv2.INTER_AREA)
     blur = [cv2.GaussianBlur(p, (0, 0), 3).astype(int) for p in (small, shrunk)]
     assert np.abs(blur[0] - blur[1]).mean() < 6
@@ -104,10 +102,10 @@ def test_a_large_picture_shows_the_same_table_as_a_small_one() -> None:
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
 def test_a_table_top_has_a_pattern_between_its_two_colours(kind: str) -> None:
-    picture = table_texture(kind, (0.2, 0.2, 0.2), (0.6, 0.6, 0.6), seed=1).astype(float) / 255
-    assert 0.15 < picture.mean() < 0.65
-    assert picture.std() > 0.01
-    assert not np.array_equal(picture, table_texture(kind, (0.2, 0.2, 0.2), (0.6, 0.6, 0.6), seed=2) / 255)
+    image = table_texture(kind, (0.2, 0.2, 0.2), (0.6, 0.6, 0.6), seed=1).astype(float) / 255
+    assert 0.15 < image.mean() < 0.65
+    assert image.std() > 0.01
+    assert not np.array_equal(image, table_texture(kind, (0.2, 0.2, 0.2), (0.6, 0.6, 0.6), seed=2) / 255)
 
 
 def test_the_room_goes_all_the_way_round() -> None:

@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-pytest.importorskip("cv2")
-
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.product import Product
@@ -41,7 +39,7 @@ def test_a_point_is_projected_to_where_the_lens_shows_it(x: float, y: float) -> 
     assert pixel[0] == pytest.approx([columns.mean() + 0.5, rows.mean() + 0.5], abs=1.6)
 
 
-def test_the_middle_of_the_picture_has_the_field_of_view_that_was_asked_for() -> None:
+def test_the_middle_of_the_image_has_the_field_of_view_that_was_asked_for() -> None:
     straight = dataclasses.replace(PLAIN, distortion=0.0)
     edge = np.array([[np.tan(np.deg2rad(30)), 0.0, -1.0]], dtype=np.float32)
     pixel, _ = Lens(straight, 100, 50, 1).pixel_of(edge, CAMERA)
@@ -55,14 +53,14 @@ def test_a_wide_lens_sees_further_at_the_border() -> None:
         assert bool(lens.inside(*lens.pixel_of(edge, CAMERA))[0]) is expected
 
 
-def test_what_is_behind_the_camera_is_not_inside_the_picture() -> None:
+def test_what_is_behind_the_camera_is_not_inside_the_image() -> None:
     lens = Lens(PLAIN, 100, 100, 1)
     pixel, in_front = lens.pixel_of(np.array([[0.0, 0.0, 1.0]], dtype=np.float32), CAMERA)
     assert not in_front[0]
     assert not lens.inside(pixel, in_front)[0]
 
 
-def test_a_supersampled_picture_shrinks_to_the_mean_of_its_samples() -> None:
+def test_a_supersampled_image_shrinks_to_the_mean_of_its_samples() -> None:
     fine = np.zeros((4, 4, 3), dtype=np.uint8)
     fine[:2, 0] = 200
     assert Lens(PLAIN, 2, 2, 2).shrink(fine)[0, 0].tolist() == [100, 100, 100]
@@ -71,12 +69,12 @@ def test_a_supersampled_picture_shrinks_to_the_mean_of_its_samples() -> None:
 # ---------------------------------------------------------------------- sensor
 def edges() -> np.ndarray:
     """A white cross on black."""
-    picture = np.zeros((64, 64, 3), dtype=np.uint8)
-    picture[30:34] = picture[:, 30:34] = 200
-    return picture
+    image = np.zeros((64, 64, 3), dtype=np.uint8)
+    image[30:34] = image[:, 30:34] = 200
+    return image
 
 
-def test_a_plain_sensor_keeps_the_picture() -> None:
+def test_a_plain_sensor_keeps_the_image() -> None:
     kept = Sensor(PLAIN, 64, 64).expose(edges(), (0.0, 0.0), 0)
     assert np.abs(kept.astype(int) - edges()).max() <= 2
 
@@ -112,6 +110,5 @@ def test_corners_are_darker_by_the_vignette() -> None:
 
 
 def test_a_better_jpeg_is_larger() -> None:
-    pytest.importorskip("simplejpeg")
-    picture = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    assert len(encode_jpeg(picture, 95)) > len(encode_jpeg(picture, 60))
+    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    assert len(encode_jpeg(image, 95)) > len(encode_jpeg(image, 60))

@@ -29,7 +29,6 @@ from stormpsr.synthetic.generate import GenerateResult, WorkerCrashError, genera
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.recording_spec import SPLITS, DatasetSpec, product_digest
 
-pytest.importorskip("vtk")
 Made = tuple[Path, GenerateResult, list[tuple[str, int, int]]]  # folder, result, calls of on_progress
 PRODUCT = Product.load("vehicle")
 RATES = ErrorRates(error_rate=0.3, removal_rate=0.3, omission_rate=0.0, uncorrected_share=0.3)
@@ -235,7 +234,8 @@ def test_ctrl_c_leaves_no_process_and_nothing_half_written(tmp_path: Path) -> No
 
 
 def test_a_video_has_as_many_frames_as_the_labels_say(tmp_path: Path) -> None:
-    av = pytest.importorskip("av")
+    import av
+
     spec = tiny(video=True, counts={"train": 1}, max_seconds=2.0)
     generate(tmp_path / "out", spec, workers=1)
     folder = recording_folder(tmp_path / "out", spec.recordings(PRODUCT)[0])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("vtk")
-
 from stormpsr.synthetic.hands import forearm_mesh, hand_mesh
 
 

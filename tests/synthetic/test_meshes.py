@@ -94,7 +94,8 @@ def test_meshes_and_normals_of_different_length_are_refused() -> None:
 # ---------------------------------------------------------------------- files
 @pytest.mark.parametrize("ending", ["stl", "obj", "glb"])
 def test_a_mesh_file_is_read_in_its_own_units(tmp_path: Path, ending: str) -> None:
-    trimesh = pytest.importorskip("trimesh")
+    import trimesh
+
     trimesh.creation.box(extents=(20.0, 30.0, 40.0)).export(tmp_path / f"part.{ending}")
     mesh = load_mesh(tmp_path / f"part.{ending}", scale=0.001, max_triangles=500)
     assert np.ptp(mesh.vertices_V3, axis=0) == pytest.approx([0.02, 0.03, 0.04], rel=1e-4)
@@ -103,7 +104,8 @@ def test_a_mesh_file_is_read_in_its_own_units(tmp_path: Path, ending: str) -> No
 
 
 def test_a_box_from_a_file_has_sharp_edges_and_a_ball_is_smooth(tmp_path: Path) -> None:
-    trimesh = pytest.importorskip("trimesh")
+    import trimesh
+
     trimesh.creation.box(extents=(1, 1, 1)).export(tmp_path / "box.stl")
     trimesh.creation.icosphere(subdivisions=2, radius=1.0).export(tmp_path / "ball.stl")
     box = load_mesh(tmp_path / "box.stl", 1.0, 500)
@@ -113,7 +115,8 @@ def test_a_box_from_a_file_has_sharp_edges_and_a_ball_is_smooth(tmp_path: Path) 
 
 
 def test_a_large_mesh_is_simplified(tmp_path: Path) -> None:
-    trimesh = pytest.importorskip("trimesh")
+    import trimesh
+
     trimesh.creation.icosphere(subdivisions=4, radius=1.0).export(tmp_path / "ball.stl")
     mesh = load_mesh(tmp_path / "ball.stl", 1.0, max_triangles=300)
     assert len(mesh.triangles_T3) <= 310
@@ -121,7 +124,8 @@ def test_a_large_mesh_is_simplified(tmp_path: Path) -> None:
 
 
 def test_a_mesh_wound_inside_out_is_turned(tmp_path: Path) -> None:
-    trimesh = pytest.importorskip("trimesh")
+    import trimesh
+
     box = trimesh.creation.box(extents=(1, 1, 1))
     box.invert()
     box.export(tmp_path / "box.stl")
@@ -129,14 +133,14 @@ def test_a_mesh_wound_inside_out_is_turned(tmp_path: Path) -> None:
 
 
 def test_an_open_mesh_is_drawn_from_both_sides(tmp_path: Path) -> None:
-    trimesh = pytest.importorskip("trimesh")
+    import trimesh
+
     sheet = trimesh.Trimesh([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], [[0, 1, 2], [0, 2, 3]])
     sheet.export(tmp_path / "sheet.stl")
     assert not load_mesh(tmp_path / "sheet.stl", 1.0, 500).closed
 
 
 def test_a_missing_or_broken_mesh_file_is_an_input_error(tmp_path: Path) -> None:
-    pytest.importorskip("trimesh")
     with pytest.raises(InputError, match="not found"):
         load_mesh(tmp_path / "nothing.stl", 1.0, 500)
     (tmp_path / "broken.glb").write_text("this is no mesh")

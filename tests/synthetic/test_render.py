@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("vtk")
-pytest.importorskip("cv2")
-
 from stormpsr.errors import InputError
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import pose_matrix
@@ -111,7 +108,7 @@ def test_the_shortcut_for_an_unobstructed_object_counts_the_same_pixels(renderer
     assert beside.box == alone.box
 
 
-def test_an_object_half_out_of_the_picture_is_half_inside(renderer: Renderer, product: Product) -> None:
+def test_an_object_half_out_of_the_image_is_half_inside(renderer: Renderer, product: Product) -> None:
     camera = look_at(np.array([0.0, -0.01, 0.45]), np.array([0.0, 0.0, 0.0]))
     camera[0, 3] += 0.45 * np.tan(np.deg2rad(renderer.look.field_of_view_degrees / 2))  # left edge over the middle
     frame = renderer.render(still(product, camera_pose_F44=camera[None]), 0)
@@ -152,7 +149,7 @@ def test_the_box_holds_the_object_and_little_else(renderer: Renderer, product: P
     assert 0 <= x0 < x1 <= 96
 
 
-# ---------------------------------------------------------------------- pictures
+# ---------------------------------------------------------------------- images
 def difference(one: RenderedFrame, other: RenderedFrame) -> np.ndarray:
     return np.abs(one.image.astype(int) - other.image.astype(int)).sum(axis=2)
 
@@ -163,7 +160,7 @@ def test_a_frame_is_drawn_the_same_twice_and_in_any_order(renderer: Renderer, pr
     assert np.array_equal(first.image, renderer.render(still(product), 0).image)
 
 
-def test_two_renderers_with_the_same_look_draw_the_same_picture(renderer: Renderer, product: Product) -> None:
+def test_two_renderers_with_the_same_look_draw_the_same_image(renderer: Renderer, product: Product) -> None:
     renderer.render(still(product, **hand_at(0.0, -0.1, 0.1)), 0)
     with Renderer(product, Look.draw(product, 1), 96) as other:
         assert np.array_equal(other.render(still(product), 0).image, renderer.render(still(product), 0).image)
@@ -207,7 +204,7 @@ def test_the_object_casts_a_shadow_on_the_table(product: Product) -> None:
     assert 40 < (lost > 30).sum() < 0.4 * lost.size
 
 
-def test_a_moving_camera_blurs_the_picture(product: Product) -> None:
+def test_a_moving_camera_blurs_the_image(product: Product) -> None:
     look = dataclasses.replace(Look.draw(product, 1), noise=0.0, shutter_seconds=1 / 25)
     one = still(product)
     before = one.camera_pose_F44.copy()
@@ -220,8 +217,9 @@ def test_a_moving_camera_blurs_the_picture(product: Product) -> None:
     assert np.abs(np.diff(blurred.astype(int), axis=1)).mean() < 0.8 * np.abs(np.diff(sharp.astype(int), axis=1)).mean()
 
 
-def test_a_picture_may_be_wide_and_is_encoded_as_jpeg(product: Product) -> None:
-    simplejpeg = pytest.importorskip("simplejpeg")
+def test_a_image_may_be_wide_and_is_encoded_as_jpeg(product: Product) -> None:
+    import simplejpeg
+
     with Renderer(product, Look.draw(product, 1), (96, 64)) as renderer:
         frame = renderer.render(still(product), 0)
         decoded = simplejpeg.decode_jpeg(renderer.encode(frame))
@@ -229,7 +227,7 @@ def test_a_picture_may_be_wide_and_is_encoded_as_jpeg(product: Product) -> None:
     assert np.abs(decoded.astype(int) - frame.image.astype(int)).mean() < 12
 
 
-def test_a_picture_of_no_size_is_refused(product: Product) -> None:
+def test_a_image_of_no_size_is_refused(product: Product) -> None:
     with pytest.raises(InputError, match="0 x 0 pixels"):
         Renderer(product, Look.draw(product, 1), 0)
 

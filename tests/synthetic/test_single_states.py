@@ -1,4 +1,4 @@
-"""Single pictures of states, and products made of mesh files."""
+"""Single images of states, and products made of mesh files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("vtk")
-pytest.importorskip("cv2")
 
 from stormpsr.errors import InputError
 from stormpsr.synthetic.product import Product
@@ -30,7 +27,7 @@ def states() -> Iterator[StateRenderer]:
         yield made
 
 
-def test_a_seed_gives_the_same_picture_again_and_another_seed_another(states: StateRenderer) -> None:
+def test_a_seed_gives_the_same_image_again_and_another_seed_another(states: StateRenderer) -> None:
     bits = states.product.procedure().variant("assy").initial
     first = states.render(bits, seed=3).image
     other = states.render(bits, seed=4).image
@@ -45,7 +42,7 @@ def test_without_hands_most_of_the_object_is_visible(states: StateRenderer) -> N
     assert all(states.render(bits, seed, hands=0.0).hand_share == 0 for seed in range(3))
 
 
-def test_hands_hide_part_of_the_object_in_some_pictures(states: StateRenderer) -> None:
+def test_hands_hide_part_of_the_object_in_some_images(states: StateRenderer) -> None:
     frames = [states.render((1,) * 17, seed, hands=1.0) for seed in range(12)]
     assert all(frame.hand_share > 0 for frame in frames)
     assert sum(frame.assembly_visible_share < 0.9 for frame in frames) >= 3
@@ -82,7 +79,8 @@ def test_a_camera_looks_where_it_is_told_and_stands_upright() -> None:
 
 
 def test_the_documented_product_from_mesh_files_is_drawn(tmp_path: Path) -> None:
-    trimesh = pytest.importorskip("trimesh")
+    import trimesh
+
     trimesh.creation.box(extents=(160, 100, 10)).export(tmp_path / "plate.stl")
     trimesh.creation.cylinder(radius=12, height=70, sections=24).export(tmp_path / "bolt.obj")
     trimesh.creation.annulus(r_min=0.0125, r_max=0.03, height=0.02).export(tmp_path / "nut.glb")  # in metres

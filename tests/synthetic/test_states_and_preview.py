@@ -1,4 +1,4 @@
-"""Single pictures of states, and montages of a set."""
+"""Single images of states, and montages of a set."""
 
 import json
 from dataclasses import replace
@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.states import draw_states, wrong_variant
-
-pytest.importorskip("vtk")
-image_module = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture(scope="module")
@@ -23,25 +21,25 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_state_gets_a_picture_and_a_box_with_its_class(states: Path) -> None:
+def test_every_state_gets_a_image_and_a_box_with_its_class(states: Path) -> None:
     coco = json.loads((states / "annotations.json").read_text())
     procedure = Procedure.load(states / "procedure.yaml")
     classes = {state.state_class for state in procedure.states} - {0}
     assert {box["category_id"] for box in coco["annotations"]} == classes
     for image in coco["images"]:
-        with image_module.open(states / image["file_name"]) as picture:
+        with Image.open(states / image["file_name"]) as picture:
             assert picture.size == (64, 64)
     for box in coco["annotations"]:
         assert procedure.state_class(box["state"]) == box["category_id"]
 
 
-def test_the_same_seed_gives_the_same_pictures(states: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_images(states: Path, tmp_path: Path) -> None:
     draw_states(tmp_path / "again", "vehicle", per_state=1, size=64, seed=1)
     for path in sorted((states / "images").iterdir()):
         assert (tmp_path / "again" / "images" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_pictures_are_not_written_over_others(states: Path) -> None:
+def test_images_are_not_written_over_others(states: Path) -> None:
     with pytest.raises(InputError, match="there already"):
         draw_states(states, "vehicle", per_state=1, size=64, seed=1)
 

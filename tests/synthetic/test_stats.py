@@ -9,7 +9,7 @@ from stormpsr.errors import InputError
 from stormpsr.synthetic.stats import (
     REAL,
     Deciles,
-    RecordingFigures,
+    RecordingMetrics,
     compare,
     mean_from_deciles,
     recording_folders,
@@ -18,10 +18,10 @@ from stormpsr.synthetic.stats import (
 )
 
 
-def recording(readable: str, steps: tuple[int, ...], fps: float = 10.0) -> RecordingFigures:
+def recording(readable: str, steps: tuple[int, ...], fps: float = 10.0) -> RecordingMetrics:
     """A recording whose readable frames are the letters `x`."""
     flags = np.array([letter == "x" for letter in readable])
-    return RecordingFigures(fps, len(flags), steps, 1, 2, flags, flags.astype(float))
+    return RecordingMetrics(fps, len(flags), steps, 1, 2, flags, flags.astype(float))
 
 
 def test_the_mean_of_evenly_spread_deciles_is_their_middle_but_for_the_tail() -> None:
@@ -43,16 +43,16 @@ def test_the_mean_from_deciles_is_close_where_the_real_mean_is_known(name: str, 
 
 def test_figures_of_one_recording_can_be_worked_out_by_hand() -> None:
     one = recording("xx...x....", steps=(2, 2, 6))
-    figures = summarise_set([one])
-    assert figures.clear_share == pytest.approx(0.3)
-    assert figures.steps_per_recording == 3
-    assert figures.completion_gaps is not None
-    assert figures.completion_gaps.mean == pytest.approx(0.4)  # the two at frame 2 are one moment
-    assert figures.view_lengths is not None
-    assert figures.view_lengths.mean == pytest.approx(0.15)
-    assert figures.view_gaps is not None
-    assert figures.view_gaps.mean == pytest.approx(0.3)
-    assert figures.errors_per_recording == 1
+    metrics = summarise_set([one])
+    assert metrics.clear_share == pytest.approx(0.3)
+    assert metrics.steps_per_recording == 3
+    assert metrics.completion_gaps is not None
+    assert metrics.completion_gaps.mean == pytest.approx(0.4)  # the two at frame 2 are one moment
+    assert metrics.view_lengths is not None
+    assert metrics.view_lengths.mean == pytest.approx(0.15)
+    assert metrics.view_gaps is not None
+    assert metrics.view_gaps.mean == pytest.approx(0.3)
+    assert metrics.errors_per_recording == 1
 
 
 def test_a_completion_waits_for_the_next_readable_frame_if_there_is_one() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
 from stormpsr.procedure.model import Procedure
@@ -34,7 +35,8 @@ def picture(bits: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 
 def write_recording(folder: Path, procedure: Procedure, seed: int) -> None:
-    cv2 = pytest.importorskip("cv2", reason="needs the train extra")
+    import cv2
+
     rng = np.random.default_rng(seed)
     starts = (0, *np.sort(rng.choice(np.arange(10, 50, 8), 3, replace=False)).tolist())
     timeline = StateTimeline(starts, ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1)))
@@ -71,4 +73,4 @@ def settings_file(settings_text: str, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    pytest.importorskip("torch", reason="needs the train extra").set_num_threads(1)
+    torch.set_num_threads(1)

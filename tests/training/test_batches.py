@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-
-from stormpsr.data.labels import StateTimeline  # noqa: E402
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-from stormpsr.training.sampling import (  # noqa: E402
+from stormpsr.data.labels import StateTimeline
+from stormpsr.data.sampling import (
     ClipSampler,
     KeyFrameSampler,
     clip_labels,
@@ -17,11 +14,7 @@ from stormpsr.training.sampling import (  # noqa: E402
     key_frames,
     window_offsets,
 )
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages  # noqa: E402
+from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
 
 TIMELINES = [
     StateTimeline((0, 10, 25), ((0, 0), (1, 0), (1, 1))),
@@ -31,7 +24,7 @@ STATES = [TIMELINES[0].dense(40), TIMELINES[1].dense(50)]
 OFFSETS = window_offsets(16, 4)
 # a frame's number and its recording's, as the only embedding and as the only colour
 EMBEDDINGS = [np.stack([np.arange(n), np.full(n, r)], axis=1).astype(np.float16) for r, n in enumerate((40, 50))]
-PICTURES = [
+IMAGES = [
     np.broadcast_to((np.arange(n) + 100 * r).astype(np.uint8)[:, None, None, None], (n, 2, 2, 3))
     for r, n in enumerate((40, 50))
 ]
@@ -57,20 +50,20 @@ def test_clips_of_embeddings_are_those_that_were_drawn_with_their_labels(sampler
         np.testing.assert_array_equal(state_BNC[i], STATES[recording][frames[0]])
 
 
-def test_clips_of_pictures_are_those_that_were_drawn(sampler: ClipSampler) -> None:
-    image_BNSS3, _, _, _, _ = ClipImages(PICTURES, sampler, STATES, OFFSETS, epoch=0)[0]
+def test_clips_of_images_are_those_that_were_drawn(sampler: ClipSampler) -> None:
+    image_BNSS3, _, _, _, _ = ClipImages(IMAGES, sampler, STATES, OFFSETS, epoch=0)[0]
     recordings, ends = sampler.batch(0, 0)
     assert image_BNSS3.shape == (12, 4, 2, 2, 3)
     np.testing.assert_array_equal(image_BNSS3[:, -1, 0, 0, 0], ends + 100 * recordings)
 
 
-def test_pictures_of_key_frames_and_renders_come_with_their_states() -> None:
+def test_images_of_key_frames_and_renders_come_with_their_states() -> None:
     keys = key_frames(TIMELINES, [40, 50], fps=10, after_seconds=1, wrong_states="own_label", initial_state=True)
     renders = np.full((8, 2, 2, 3), 255, dtype=np.uint8)
     sampler = KeyFrameSampler(
         keys, n_sample=3, n_syn=2, states_per_batch=None, seed=0, render_label_R=np.arange(8) % len(keys.states)
     )
-    image_BSS3, label_B, _ = KeyFrameImages(sampler, PICTURES, renders, epoch=0, batches=1)[0]
+    image_BSS3, label_B, _ = KeyFrameImages(sampler, IMAGES, renders, epoch=0, batches=1)[0]
     for image, label in zip(image_BSS3[:, 0, 0, 0].tolist(), label_B.tolist(), strict=True):
         if image != 255:
             assert tuple(STATES[image // 100][image % 100]) == keys.states[label]

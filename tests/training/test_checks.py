@@ -9,27 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.cli.main import main  # noqa: E402
-from stormpsr.config import parse_config  # noqa: E402
-from stormpsr.data.layouts import RecordingFolder  # noqa: E402
-from stormpsr.data.recording import open_recording  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from stormpsr.models.stream import build_stream  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
-from stormpsr.training import fit as fitting  # noqa: E402
-from stormpsr.training.checks import check_pictures  # noqa: E402
-from stormpsr.training.stage_folder import StageFolder, digest_of  # noqa: E402
+from stormpsr.cli.main import main
+from stormpsr.config import parse_config
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.recording import open_recording
+from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint
+from stormpsr.models.stream import build_stream
+from stormpsr.procedure.model import Procedure
+from stormpsr.training import fit as fitting
+from stormpsr.training.checks import check_images
+from stormpsr.training.stage_folder import StageFolder, digest_of
 
 Train = Callable[..., tuple[int, str]]
 HELD_OUT = ("-o", "train_encoder.held_out_share=0.34")
@@ -201,7 +193,7 @@ def test_finished_stages_that_belong_together_or_never_said_are_skipped(
     assert "note: --accumulate is for all stages; run a stage by itself" in err
 
 
-# ---------------------------------------------------------------------- pictures
+# ---------------------------------------------------------------------- images
 @pytest.fixture
 def broken_world(world: Path, tmp_path: Path) -> Callable[[str, int], Path]:
     def make(recording: str, frame: int) -> Path:
@@ -214,7 +206,7 @@ def broken_world(world: Path, tmp_path: Path) -> Callable[[str, int], Path]:
 
 
 @pytest.mark.parametrize(("recording", "frame"), [("train/00_build", 0), ("train/02_build", 59), ("val/01_build", 59)])
-def test_a_picture_that_cannot_be_read_is_found_out_by_a_dry_run(
+def test_a_image_that_cannot_be_read_is_found_out_by_a_dry_run(
     train: Train, broken_world: Callable[[str, int], Path], recording: str, frame: int
 ) -> None:
     code, err = train("all", "--dry-run", *HELD_OUT, data=broken_world(recording, frame))
@@ -223,7 +215,7 @@ def test_a_picture_that_cannot_be_read_is_found_out_by_a_dry_run(
 
 
 @pytest.mark.parametrize("recording", ["train/02_build", "val/01_build"])
-def test_all_pictures_of_all_stages_are_decoded_before_the_first_stage_begins(
+def test_all_images_of_all_stages_are_decoded_before_the_first_stage_begins(
     train: Train, tmp_path: Path, broken_world: Callable[[str, int], Path], recording: str
 ) -> None:
     code, err = train("all", *HELD_OUT, data=broken_world(recording, 30))
@@ -233,7 +225,8 @@ def test_all_pictures_of_all_stages_are_decoded_before_the_first_stage_begins(
 
 
 def write_video(path: Path, n: int) -> None:
-    av = pytest.importorskip("av", reason="needs the video reader")
+    import av
+
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=10)
@@ -249,13 +242,13 @@ def write_video(path: Path, n: int) -> None:
 def test_a_video_of_another_length_than_announced_is_found_out(tmp_path: Path, lamp: Procedure, announced: int) -> None:
     write_video(tmp_path / "rgb.mp4", 30)
     folder = RecordingFolder("01", "train", tmp_path)
-    check_pictures([open_recording(folder, lamp)])
+    check_images([open_recording(folder, lamp)])
     (tmp_path / "recording.json").write_text(json.dumps({"n_frames": announced}))
     with pytest.raises(InputError, match=rf"rgb\.mp4: the video has 30 frames, but {announced} are announced; copy"):
-        check_pictures([open_recording(folder, lamp)])
+        check_images([open_recording(folder, lamp)])
 
 
-def test_a_video_whose_pictures_cannot_be_decoded_is_found_out(tmp_path: Path, lamp: Procedure) -> None:
+def test_a_video_whose_images_cannot_be_decoded_is_found_out(tmp_path: Path, lamp: Procedure) -> None:
     path = tmp_path / "rgb.mp4"
     write_video(path, 30)
     data = bytearray(path.read_bytes())
@@ -265,4 +258,4 @@ def test_a_video_whose_pictures_cannot_be_decoded_is_found_out(tmp_path: Path, l
     recording = open_recording(RecordingFolder("01", "train", tmp_path), lamp)
     assert recording.n_frames == 30
     with pytest.raises(InputError, match=r"rgb\.mp4: the first frames of the video cannot be decoded.*encode it again"):
-        check_pictures([recording])
+        check_images([recording])

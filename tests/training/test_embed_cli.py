@@ -1,4 +1,4 @@
-"""`stormpsr embed`: embeddings of recordings on disk and as a picture."""
+"""`stormpsr embed`: embeddings of recordings on disk and as a image."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-cv2 = pytest.importorskip("cv2", reason="needs the train extra")
-for package in ("pydantic", "safetensors"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.cli.main import main  # noqa: E402
-from stormpsr.config import parse_config  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from stormpsr.models.stream import build_encoder  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
+from stormpsr.cli.main import main
+from stormpsr.config import parse_config
+from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint
+from stormpsr.models.stream import build_encoder
+from stormpsr.procedure.model import Procedure
 
 
 def save_encoder(folder: Path, settings_text: str, procedure: Procedure, seed: int) -> Path:
@@ -50,10 +42,10 @@ def test_every_frame_of_every_recording_is_embedded(
     shown = json.loads(capsys.readouterr().out)
     assert (len(shown["recordings"]), shown["frames"]) == (5, 300)
     rows = np.fromfile(tmp_path / "store" / "val" / "01_build.rows", dtype=np.float32).reshape(60, 16)
-    pictures = np.fromfile(tmp_path / "store" / "cache" / "frames-32" / "val" / "01_build.rows", dtype=np.uint8)
+    images = np.fromfile(tmp_path / "store" / "cache" / "frames-32" / "val" / "01_build.rows", dtype=np.uint8)
     encoder = load_checkpoint(checkpoint).encoder()
     with torch.inference_mode():
-        expected = encoder.embed(torch.from_numpy(pictures.reshape(60, 32, 32, 3))).numpy()
+        expected = encoder.embed(torch.from_numpy(images.reshape(60, 32, 32, 3))).numpy()
     np.testing.assert_allclose(rows, expected, atol=1e-4)
     header = json.loads((tmp_path / "store" / "val" / "01_build.json").read_text())
     assert header["made_from"]["fps"] == 10
@@ -75,7 +67,7 @@ def test_a_store_of_another_encoder_is_refused_with_a_cure(
     assert "these embeddings are of another encoder" in capsys.readouterr().err
 
 
-def test_embeddings_of_pictures_that_have_changed_are_refused(
+def test_embeddings_of_images_that_have_changed_are_refused(
     world: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording = tmp_path / "data" / "val" / "00_build"
@@ -86,7 +78,7 @@ def test_embeddings_of_pictures_that_have_changed_are_refused(
     plain = recording / "rgb" / "000030.png"
     assert cv2.imwrite(str(plain), np.zeros((32, 32, 3), dtype=np.uint8))
     assert main(words) == 2
-    assert "00_build: these embeddings are of another encoder or of other pictures" in capsys.readouterr().err
+    assert "00_build: these embeddings are of another encoder or of other images" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_is_continued_to_the_same_embeddings(
@@ -112,14 +104,10 @@ def test_a_run_that_was_killed_is_continued_to_the_same_embeddings(
 
 
 def test_a_recording_is_drawn_by_state_and_by_time(world: Path, checkpoint: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs the plot extra")
-    pytest.importorskip("sklearn", reason="needs the plot extra")
-    picture = tmp_path / "pictures" / "embeddings.png"
+    image = tmp_path / "images" / "embeddings.png"
     recording = str(world / "val" / "00_build")
-    assert (
-        main(["embed", "plot", str(checkpoint), "--recording", recording, "--out", str(picture), "--every", "2"]) == 0
-    )
-    assert picture.stat().st_size > 20_000
+    assert main(["embed", "plot", str(checkpoint), "--recording", recording, "--out", str(image), "--every", "2"]) == 0
+    assert image.stat().st_size > 20_000
 
 
 def test_what_cannot_be_drawn_is_said_before_anything_is_embedded(
@@ -128,12 +116,12 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_embedded(
     recording = world / "val" / "00_build"
     bare = tmp_path / "00_build"
     shutil.copytree(recording / "rgb", bare / "rgb")
-    for folder, picture, complaint in (
-        (recording, "embeddings.gifx", "no picture is called 'embeddings.gifx'; end its name with .png"),
+    for folder, image, complaint in (
+        (recording, "embeddings.gifx", "no image is called 'embeddings.gifx'; end its name with .png"),
         (tmp_path / "nowhere", "embeddings.png", "nowhere: there is no such recording"),
         (bare, "embeddings.png", "00_build: the recording has no labels to colour it by"),
     ):
-        words = ["embed", "plot", str(checkpoint), "--recording", str(folder), "--out", str(tmp_path / picture)]
+        words = ["embed", "plot", str(checkpoint), "--recording", str(folder), "--out", str(tmp_path / image)]
         assert main(words) == 2
         assert complaint in capsys.readouterr().err
-        assert not (tmp_path / picture).exists()
+        assert not (tmp_path / image).exists()

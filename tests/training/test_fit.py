@@ -8,25 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-from torch import nn  # noqa: E402
-
-from stormpsr.config import Config, parse_config  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.backbones import create_backbone  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
-from stormpsr.training import fit as fitting  # noqa: E402
-from stormpsr.training.data import load_training_data  # noqa: E402
-from stormpsr.training.fit import FitOptions, StageFolder, _KeepResumable, _SyncBatchNorms  # noqa: E402
-from stormpsr.training.stages import Run, train_encoder  # noqa: E402
+from stormpsr.config import Config, parse_config
+from stormpsr.errors import InputError
+from stormpsr.models.backbones import create_backbone
+from stormpsr.procedure.model import Procedure
+from stormpsr.training import fit as fitting
+from stormpsr.training.data import load_training_data
+from stormpsr.training.fit import FitOptions, StageFolder, _KeepResumable, _SyncBatchNorms
+from stormpsr.training.stages import Run, train_encoder
 
 
 # ---------------------------------------------------------------------- a full disk

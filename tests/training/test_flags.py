@@ -8,26 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
-from lightning.pytorch.loggers import TensorBoardLogger  # noqa: E402
-
-from stormpsr.cli.train_progress import TrainingBars, _StageBar  # noqa: E402
-from stormpsr.config import Config, parse_config  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
-from stormpsr.training import fit as fitting  # noqa: E402
-from stormpsr.training.data import TrainingData, load_training_data  # noqa: E402
-from stormpsr.training.fit import FitOptions  # noqa: E402
-from stormpsr.training.stages import Run, train_encoder, train_temporal  # noqa: E402
+from stormpsr.cli.train_progress import TrainingBars, _StageBar
+from stormpsr.config import Config, parse_config
+from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import load_checkpoint
+from stormpsr.training import fit as fitting
+from stormpsr.training.data import TrainingData, load_training_data
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stages import Run, train_encoder, train_temporal
 
 RunIn = Callable[..., Run]
 
@@ -53,7 +45,7 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory, run_in: RunIn) -> P
     return train_encoder(run_in(tmp_path_factory.mktemp("encoder")))
 
 
-class Figures(Callback):
+class EpochMetrics(Callback):
     """What validation said after each epoch, and how many steps the optimiser took."""
 
     def __init__(self) -> None:
@@ -67,7 +59,7 @@ class Figures(Callback):
         self.losses.append(float(trainer.callback_metrics["train/loss"]))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.of_epochs.append(dict(pl_module.figures))
+        self.of_epochs.append(dict(pl_module.metrics))
         self.steps = trainer.global_step
 
 
@@ -79,7 +71,7 @@ def test_two_batches_accumulated_are_one_batch_twice_as_large(
     still = [f"train_temporal.{key}={value}" for key, value in settings.items()]
     halves = (*still, "train_temporal.batch_size=4", "train_temporal.batches_per_epoch=4")
     wholes = (*still, "train_temporal.batch_size=8", "train_temporal.batches_per_epoch=2")
-    counts, bar = (Figures(), Figures()), TrainingBars().stage("temporal", "clips")
+    counts, bar = (EpochMetrics(), EpochMetrics()), TrainingBars().stage("temporal", "clips")
     accumulated = train_temporal(
         run_in(tmp_path / "a", *halves, accumulate_batches=2, callbacks=(counts[0], bar)), encoder_folder
     )
@@ -110,21 +102,21 @@ def test_the_epoch_is_kept_that_the_criterion_likes_best(
     tmp_path: Path, run_in: RunIn, encoder_folder: Path, select_by: str, sign: int
 ) -> None:
     rates = ("train_temporal.epochs=5", "train_temporal.learning_rate=0.05")  # so high that epochs go up and down
-    figures = Figures()
-    run = run_in(tmp_path, *rates, f"train_temporal.select_by={select_by}", callbacks=(figures,))
+    epochs = EpochMetrics()
+    run = run_in(tmp_path, *rates, f"train_temporal.select_by={select_by}", callbacks=(epochs,))
     metrics = load_checkpoint(train_temporal(run, encoder_folder)).metrics
-    best = max(figures.of_epochs, key=lambda found: (sign * found[select_by], -found["loss"]))
-    assert len(figures.of_epochs) == 5
-    assert len({found[select_by] for found in figures.of_epochs}) > 1
+    best = max(epochs.of_epochs, key=lambda found: (sign * found[select_by], -found["loss"]))
+    assert len(epochs.of_epochs) == 5
+    assert len({found[select_by] for found in epochs.of_epochs}) > 1
     assert metrics["validation"] == best
-    assert metrics["epoch"] == figures.of_epochs.index(best)
+    assert metrics["epoch"] == epochs.of_epochs.index(best)
 
 
 def test_the_encoder_is_kept_by_precision(tmp_path: Path, run_in: RunIn) -> None:
-    figures = Figures()
-    run = run_in(tmp_path, "train_encoder.epochs=4", "train_encoder.select_by=precision", callbacks=(figures,))
+    epochs = EpochMetrics()
+    run = run_in(tmp_path, "train_encoder.epochs=4", "train_encoder.select_by=precision", callbacks=(epochs,))
     metrics = load_checkpoint(train_encoder(run)).metrics
-    assert metrics["validation"]["precision"] == max(found["precision"] for found in figures.of_epochs)
+    assert metrics["validation"]["precision"] == max(found["precision"] for found in epochs.of_epochs)
 
 
 # ---------------------------------------------------------------------- logs

@@ -9,18 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.cli.main import main  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.cli.main import main
+from stormpsr.models.checkpoint import load_checkpoint
 
 LONG = ("-o", "train_temporal.epochs=15", "-o", "train_temporal.batches_per_epoch=10")
 

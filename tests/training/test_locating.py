@@ -8,27 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.config import parse_config  # noqa: E402
-from stormpsr.detectors.registry import make_detector  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
-from stormpsr.models.stream import build_encoder  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
-from stormpsr.training.batches import KeyFrameImages, MoreRenders  # noqa: E402
-from stormpsr.training.data import Renders, boxed_frames_of, load_training_data  # noqa: E402
-from stormpsr.training.fit import FitOptions  # noqa: E402
-from stormpsr.training.sampling import Shard  # noqa: E402
-from stormpsr.training.stages import (  # noqa: E402
+from stormpsr.config import parse_config
+from stormpsr.data.sampling import Shard
+from stormpsr.detectors.registry import make_detector
+from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import load_checkpoint
+from stormpsr.models.stream import build_encoder
+from stormpsr.procedure.model import Procedure
+from stormpsr.training.batches import KeyFrameImages, MoreRenders
+from stormpsr.training.data import Renders, boxed_frames_of, load_training_data
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stages import (
     Run,
     embed,
     key_frame_sampler,
@@ -37,7 +29,7 @@ from stormpsr.training.stages import (  # noqa: E402
     train_locator,
     train_temporal,
 )
-from stormpsr.training.tasks.locator import _turn  # noqa: E402
+from stormpsr.training.tasks.locator import _turn
 
 CROPPED = ("encoder.crop_size=32", "train_locator.epochs=1", "train_locator.batches_per_epoch=2")
 
@@ -67,7 +59,7 @@ def make_run(root: Path, folder: Path, settings_text: str, *overrides: str) -> R
     return Run(config, load_training_data(root, config), folder, options=FitOptions(accelerator="cpu"))
 
 
-def test_boxes_are_shares_of_the_picture(boxed_world: Path, settings_text: str, tmp_path: Path) -> None:
+def test_boxes_are_shares_of_the_image(boxed_world: Path, settings_text: str, tmp_path: Path) -> None:
     run = make_run(boxed_world, tmp_path / "run", settings_text)
     boxed = boxed_frames_of(run.data.train, run.data.procedure)
     assert len(boxed) == 3 * 6
@@ -142,7 +134,7 @@ def test_settings_without_a_crop_have_no_stage_for_it(settings_text: str) -> Non
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_turned_picture_has_its_box_where_the_thing_is(seed: int) -> None:
+def test_a_turned_image_has_its_box_where_the_thing_is(seed: int) -> None:
     image = torch.zeros(1, 10, 10, 3, dtype=torch.uint8)
     image[0, 2:4, 5:9] = 255
     turned, corners = _turn(image, torch.tensor([[0.5, 0.2, 0.9, 0.4]]), torch.Generator().manual_seed(seed))

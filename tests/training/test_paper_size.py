@@ -7,22 +7,14 @@ import resource
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.config import load_config  # noqa: E402
-from stormpsr.models.backbones import create_backbone  # noqa: E402
-from stormpsr.models.losses import supervised_contrastive_loss  # noqa: E402
-from stormpsr.models.stream import SpatioTemporalModel, build_stream  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
-from stormpsr.training.optimisers import make_optimiser  # noqa: E402
+from stormpsr.config import load_config
+from stormpsr.models.backbones import create_backbone
+from stormpsr.models.losses import supervised_contrastive_loss
+from stormpsr.models.stream import SpatioTemporalModel, build_stream
+from stormpsr.procedure.model import Procedure
+from stormpsr.training.optimisers import make_optimiser
 
 NAME = "vit_small_patch16_224.augreg_in21k"
 
@@ -56,18 +48,18 @@ def test_a_preset_starts_from_the_saved_weights(stream: SpatioTemporalModel, sav
 def test_encoder_and_both_together_take_a_step_at_paper_size(stream: SpatioTemporalModel) -> None:
     config = load_config("paper-meccano")
     size, n = config.encoder.image_size, config.clips.n_window
-    pictures = torch.randint(0, 256, (1, n, size, size, 3), dtype=torch.uint8)
+    images = torch.randint(0, 256, (1, n, size, size, 3), dtype=torch.uint8)
     mask_BN = torch.ones(1, n, dtype=torch.bool)
     n_components = stream.temporal.head[-1].out_features
     target_BC = torch.ones(1, n_components)
 
     def encoder_loss() -> torch.Tensor:
         return supervised_contrastive_loss(
-            stream.encoder(pictures[0, :4]), torch.tensor([0, 0, 1, 1]), temperature=0.07, margin=0.01, form="paper"
+            stream.encoder(images[0, :4]), torch.tensor([0, 0, 1, 1]), temperature=0.07, margin=0.01, form="paper"
         )
 
     def joint_loss() -> torch.Tensor:
-        return torch.nn.functional.binary_cross_entropy_with_logits(stream(pictures, mask_BN), target_BC)
+        return torch.nn.functional.binary_cross_entropy_with_logits(stream(images, mask_BN), target_BC)
 
     for stage, groups, loss in (
         (config.train_encoder, [(stream.encoder, 1e-3)], encoder_loss),

@@ -7,26 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "cv2"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.config import Config, EncoderTrainingConfig, TemporalTrainingConfig, parse_config  # noqa: E402
-from stormpsr.decoding.fusion import FusionSettings  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.temporal import AveragedModel, StatesModel  # noqa: E402
-from stormpsr.procedure.model import Procedure  # noqa: E402
-from stormpsr.training.augment import STRENGTHS, Strength, augment, draw_motion  # noqa: E402
-from stormpsr.training.data import load_training_data  # noqa: E402
-from stormpsr.training.optimisers import learning_rate_factor, make_optimiser  # noqa: E402
-from stormpsr.training.tasks.temporal import clip_loss, disturbed_loss, states_at_ends  # noqa: E402
-from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision  # noqa: E402
+from stormpsr.config import Config, EncoderTrainingConfig, TemporalTrainingConfig, parse_config
+from stormpsr.decoding.fusion import FusionSettings
+from stormpsr.errors import InputError
+from stormpsr.models.temporal import AveragedModel, StatesModel
+from stormpsr.procedure.model import Procedure
+from stormpsr.training.augment import STRENGTHS, Strength, augment, draw_motion
+from stormpsr.training.data import load_training_data
+from stormpsr.training.optimisers import learning_rate_factor, make_optimiser
+from stormpsr.training.tasks.temporal import clip_loss, disturbed_loss, states_at_ends
+from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision
 
 
 # ---------------------------------------------------------------------- schedule
@@ -47,14 +39,14 @@ def test_biases_and_norms_are_not_decayed() -> None:
 
 
 # ---------------------------------------------------------------------- variations
-def pictures() -> torch.Tensor:
+def images() -> torch.Tensor:
     return torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("name", ["light", "strong"])
-def test_the_same_generator_varies_pictures_the_same_way(name: str) -> None:
+def test_the_same_generator_varies_images_the_same_way(name: str) -> None:
     def varied(seed: int) -> torch.Tensor:
-        return augment(pictures(), STRENGTHS[name], torch.Generator().manual_seed(seed))  # type: ignore[index]
+        return augment(images(), STRENGTHS[name], torch.Generator().manual_seed(seed))  # type: ignore[index]
 
     assert torch.equal(varied(3), varied(3))
     assert not torch.equal(varied(3), varied(4))
@@ -65,15 +57,15 @@ def test_the_same_generator_varies_pictures_the_same_way(name: str) -> None:
 
 def test_no_strength_changes_nothing() -> None:
     still = Strength(0, 0, 0, 0, 0, 0, 0, 0)
-    varied = augment(pictures(), still, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(varied, pictures().float(), atol=0.01, rtol=0)
+    varied = augment(images(), still, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(varied, images().float(), atol=0.01, rtol=0)
 
 
-def test_a_shift_moves_the_picture_and_repeats_its_border() -> None:
-    picture = torch.zeros(64, 16, 16, 3, dtype=torch.uint8)
-    picture[:, :, 8:] = 200
+def test_a_shift_moves_the_image_and_repeats_its_border() -> None:
+    image = torch.zeros(64, 16, 16, 3, dtype=torch.uint8)
+    image[:, :, 8:] = 200
     shift = Strength(0, 0, 0.25, 0, 0, 0, 0, 0)
-    edges = augment(picture, shift, torch.Generator().manual_seed(0))[:, 8, :, 0].sum(dim=1) / 200
+    edges = augment(image, shift, torch.Generator().manual_seed(0))[:, 8, :, 0].sum(dim=1) / 200
     assert edges.min() < 6
     assert edges.max() > 10
 

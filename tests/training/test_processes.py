@@ -10,18 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.cli.main import main  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.cli.main import main
+from stormpsr.models.checkpoint import load_checkpoint
 
 
 def command(stage: str, world: Path, settings: Path, out: Path, *more: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Renders in training: read from a folder of single pictures, and mixed into every batch."""
+"""Renders in training: read from a folder of single images, and mixed into every batch."""
 
 from __future__ import annotations
 
@@ -6,29 +6,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
-for package in ("torch", "pydantic", "safetensors", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-cv2 = pytest.importorskip("cv2", reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.config import parse_config  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.procedure.model import Procedure, StateKind  # noqa: E402
-from stormpsr.training.data import load_renders, load_training_data  # noqa: E402
-from stormpsr.training.fit import FitOptions  # noqa: E402
-from stormpsr.training.stages import Run, key_frame_sampler, train_encoder  # noqa: E402
+from stormpsr.config import parse_config
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure, StateKind
+from stormpsr.training.data import load_renders, load_training_data
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stages import Run, key_frame_sampler, train_encoder
 
 
 @pytest.fixture
 def folder(tmp_path: Path, lamp: Procedure) -> Path:
-    """Two grey pictures of each state that the lamp's detector knows, as bright as the state's class."""
+    """Two grey images of each state that the lamp's detector knows, as bright as the state's class."""
     images, annotations = [], []
     states = [state for state in lamp.states if state.kind is StateKind.ASSEMBLY]
     for number, state in enumerate(states * 2):

@@ -6,18 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-pytest.importorskip("pydantic", reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.config import Config, dump_config, parse_config  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.training.stage_folder import StageFolder, digest_of  # noqa: E402
+from stormpsr.config import Config, dump_config, parse_config
+from stormpsr.errors import InputError
+from stormpsr.training.stage_folder import StageFolder, digest_of
 
 
 def begun(path: Path, **about: object) -> StageFolder:

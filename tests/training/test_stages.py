@@ -10,23 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
-
-from stormpsr.config import Config, parse_config  # noqa: E402
-from stormpsr.errors import InputError  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
-from stormpsr.training.data import TrainingData, load_training_data  # noqa: E402
-from stormpsr.training.fit import FitOptions  # noqa: E402
-from stormpsr.training.stages import Run, train_encoder, train_joint, train_temporal  # noqa: E402
+from stormpsr.config import Config, parse_config
+from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import load_checkpoint
+from stormpsr.training.data import TrainingData, load_training_data
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stages import Run, train_encoder, train_joint, train_temporal
 
 RunIn = Callable[..., Run]
 
@@ -234,7 +226,7 @@ def test_a_machine_without_the_wanted_device_is_told_so(tmp_path: Path, run_in: 
 
 
 def test_samples_of_two_processes_differ(tmp_path: Path, run_in: RunIn) -> None:
-    from stormpsr.training.sampling import Shard
+    from stormpsr.data.sampling import Shard
     from stormpsr.training.stages import clip_sampler
 
     run = run_in(tmp_path)

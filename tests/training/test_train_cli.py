@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 
-for package in ("torch", "pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-
-from stormpsr.cli.main import main  # noqa: E402
-from stormpsr.models.checkpoint import load_checkpoint  # noqa: E402
+from stormpsr.cli.main import main
+from stormpsr.models.checkpoint import load_checkpoint
 
 Train = Callable[..., tuple[int, str, str]]
 

@@ -13,21 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-for package in ("pydantic", "safetensors", "cv2", "tensorboard"):
-    pytest.importorskip(package, reason="needs the train extra")
-
-from stormpsr.models.torchvision_ops import make_torchvision_importable  # noqa: E402
-
-make_torchvision_importable()
-pytest.importorskip("lightning", reason="needs the train extra")
-from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
-
-from stormpsr.config import load_config  # noqa: E402
-from stormpsr.training.data import load_training_data  # noqa: E402
-from stormpsr.training.fit import FitOptions  # noqa: E402
-from stormpsr.training.stages import Run, train_encoder, train_temporal  # noqa: E402
+from stormpsr.config import load_config
+from stormpsr.training.data import load_training_data
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stages import Run, train_encoder, train_temporal
 
 # nothing random in training, and no batch norms, whose statistics belong to a process
 SETTINGS = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stormpsr.cli.demo_film import Film
     from stormpsr.cli.demo_live import Display, StepBoard
     from stormpsr.cli.demo_world import DrawnRecording
-    from stormpsr.decoding.predictions import PerceptTable
+    from stormpsr.decoding.predictions import PredictionTable
     from stormpsr.evaluation.summary import RecordingResult
     from stormpsr.recognizer.model_folder import RecognizerModel
 
@@ -95,10 +95,10 @@ def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Pa
         board = StepBoard(recording, loaded.methods)
         display = stack.enter_context(make_display(board, recording, as_json=as_json))
         film = stack.enter_context(Film(video, loaded.procedure, recording, loaded.methods[-1]))
-        percepts = _watch(loaded, recording, board, display, film)
+        predictions = _watch(loaded, recording, board, display, film)
         recording.wait()
         display.say("writing the report")
-        results = _judge(loaded, model_name, recording, percepts, run)
+        results = _judge(loaded, model_name, recording, predictions, run)
         _write_report(run, report)
         display.say("finishing the video")
     taken = time.perf_counter() - began
@@ -135,27 +135,27 @@ def _claim(run: Path, recording: DrawnRecording) -> None:
 # ---------------------------------------------------------------------- watching
 def _watch(
     model: RecognizerModel, recording: DrawnRecording, board: StepBoard, display: Display, film: Film
-) -> PerceptTable:
+) -> PredictionTable:
     """One look per frame for all methods; what the networks said is kept for the report."""
-    from stormpsr.decoding.predictions import PerceptTable
+    from stormpsr.decoding.predictions import PredictionTable
     from stormpsr.recognizer.recognizer import SeveralMethods
 
     recognizer = SeveralMethods.of(model, model.methods, recording.spec.variant)
     shown = model.methods[-1]
-    percepts = []
+    predictions = []
     for frame in recording.frames():
-        before = recognizer.percept
+        before = recognizer.prediction
         events = recognizer.update(frame)
-        if recognizer.percept is not None and recognizer.percept is not before:
-            percepts.append(recognizer.percept)
+        if recognizer.prediction is not None and recognizer.prediction is not before:
+            predictions.append(recognizer.prediction)
         news = board.update(frame, events)
         display.show(news)
-        film.add(frame, events[shown], recognizer.decoders[shown].share, recognizer.percept)
-    return PerceptTable.of(percepts, model.procedure.n_components)
+        film.add(frame, events[shown], recognizer.decoders[shown].share, recognizer.prediction)
+    return PredictionTable.of(predictions, model.procedure.n_components)
 
 
 def _judge(
-    model: RecognizerModel, model_name: str, recording: DrawnRecording, percepts: PerceptTable, run: Path
+    model: RecognizerModel, model_name: str, recording: DrawnRecording, predictions: PredictionTable, run: Path
 ) -> dict[str, RecordingResult]:
     """Scores by the labels on disk, and a run folder."""
     from dataclasses import asdict
@@ -165,13 +165,13 @@ def _judge(
     from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RunInfo, write_recording, write_run
     from stormpsr.evaluation.score_files import summary_json
     from stormpsr.evaluation.summary import summarise
-    from stormpsr.recognizer.evaluate import judge
-    from stormpsr.recognizer.offline import LabelledPercepts
+    from stormpsr.recognizer.evaluate import evaluate_recording
+    from stormpsr.recognizer.offline import LabelledPredictions
 
     place = RecordingFolder(recording.spec.id, recording.spec.split, recording.path)
-    labelled = LabelledPercepts.of(open_recording(place, model.procedure), percepts, model.procedure)
-    judged, results = judge(model, labelled, model.methods, data=recording.folder)
-    write_recording(run, judged)
+    labelled = LabelledPredictions.of(open_recording(place, model.procedure), predictions, model.procedure)
+    scored_by_method, results = evaluate_recording(model, labelled, model.methods, data=recording.folder)
+    write_recording(run, scored_by_method)
     infos = (MethodInfo(name, METHOD_TITLES[name], asdict(model.fusion_settings(name))) for name in model.methods)
     info = RunInfo(
         title=f"{model.procedure.title or model.procedure.name}: the recording of the demo",

@@ -42,7 +42,7 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
         plot_summary(summaries["B3 expected"], procedure, out / "timeline.png")
         written.append(out / "timeline.png")
     except MissingExtraError as error:
-        typer.echo(f"no picture: {error}", err=True)
+        typer.echo(f"no image: {error}", err=True)
     title = "A small invented example: three assemblies of a construction-set car"
     if data is not None:
         title = "A perfect detector on MECCANO's test recordings (annotated boxes as detections)"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stormpsr.cli.demo_world import DrawnRecording
     from stormpsr.data.events import StepEvent
     from stormpsr.data.recording import Frame
-    from stormpsr.decoding.predictions import Percept
+    from stormpsr.decoding.predictions import Prediction
     from stormpsr.procedure.model import Procedure
 
 
@@ -56,10 +56,10 @@ class Film:
         if self._error is not None and kind is None:
             raise self._error
 
-    def add(self, frame: Frame, events: Sequence[StepEvent], share_S: Any, percept: Percept | None) -> None:
+    def add(self, frame: Frame, events: Sequence[StepEvent], share_S: Any, prediction: Prediction | None) -> None:
         self._events += events
-        if percept is not None and percept.detections is not None:
-            self._box = percept.box
+        if prediction is not None and prediction.detections is not None:
+            self._box = prediction.box
         if frame.index % SPEED == 0 or frame.index == self._recording.n_frames - 1:
             self._shots.put(_Shot(frame, tuple(self._events), share_S, self._box))
             self._events.clear()

@@ -191,7 +191,7 @@ class LiveTable(Display):
 
         from stormpsr.cli.output import console
 
-        self._live = Live(get_renderable=self._picture, console=console(), refresh_per_second=_REFRESHES)
+        self._live = Live(get_renderable=self._image, console=console(), refresh_per_second=_REFRESHES)
         self._live.start(refresh=True)
         return self
 
@@ -203,7 +203,7 @@ class LiveTable(Display):
     def say(self, what: str) -> None:
         self._said = what
 
-    def _picture(self) -> RenderableType:
+    def _image(self) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 

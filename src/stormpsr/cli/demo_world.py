@@ -114,7 +114,7 @@ class DrawnRecording:
         from stormpsr.data.recording import Frame
 
         for index in range(self.n_frames):
-            yield Frame(self._picture(index), index, index / self.fps)
+            yield Frame(self._image(index), index, index / self.fps)
 
     def wait(self) -> None:
         """Until everything is written, labels too."""
@@ -123,7 +123,7 @@ class DrawnRecording:
         if self._error is not None:
             raise self._error
 
-    def _picture(self, index: int) -> Image:
+    def _image(self, index: int) -> Image:
         from stormpsr.data.labels import frame_name
         from stormpsr.data.recording import read_image
         from stormpsr.errors import InputError

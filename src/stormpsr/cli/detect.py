@@ -47,11 +47,11 @@ def train_command(
     ] = "compact",
     procedure: ProcedureOption = None,
     boxes: BoxesOption = None,
-    pictures: Annotated[
-        list[Path] | None, typer.Option(help="Single pictures as 'synth states' draws them; may be repeated.")
+    images: Annotated[
+        list[Path] | None, typer.Option(help="Single images as 'synth states' draws them; may be repeated.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="900")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=2, help="Pictures per step.", show_default="32")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=2, help="Images per step.", show_default="32")] = None,
     negative_ratio: Annotated[
         float | None, typer.Option(min=0, help="Frames without a readable state per frame with.", show_default="0.5")
     ] = None,
@@ -60,19 +60,19 @@ def train_command(
         list[str] | None,
         typer.Option("--set", "-s", help="A setting of the network, for example image_size=128; may be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same pictures.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same images.")] = 0,
     threads: Threads = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a detector on the frames whose state can be read, and calibrate it on the validation split.
 
-    Example: stormpsr detect train data/vehicle --pictures data/vehicle_states --out detectors/vehicle
+    Example: stormpsr detect train data/vehicle --images data/vehicle_states --out detectors/vehicle
     """
     need_packages("training a detector", *_PACKAGES)
     from dataclasses import replace
 
     from stormpsr.data.annotated_frames import read_frames
-    from stormpsr.data.coco import read_pictures
+    from stormpsr.data.coco import read_images
     from stormpsr.detectors.registry import make_detector
     from stormpsr.errors import InputError
     from stormpsr.training.detector_batches import BatchSettings
@@ -86,14 +86,14 @@ def train_command(
     train = read_frames(data, "train", loaded, boxes_folder=boxes, on_note=notes.append)
     val = read_frames(data, "val", loaded, boxes_folder=boxes, on_note=notes.append)
     print_notes(notes)
-    train = train.with_pictures([p for folder in pictures or () for p in read_pictures(folder, loaded)])
+    train = train.with_images([p for folder in images or () for p in read_images(folder, loaded)])
     batch = replace(BatchSettings(), **given(batch_size=batch_size, negative_ratio=negative_ratio))
     settings = replace(TrainingSettings(seed=seed, batch=batch), **given(steps=steps, learning_rate=learning_rate))
     made = make_detector(detector, loaded, settings_of(setting or []))
     if not as_json:
         typer.echo(
             f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
-            f"{len(train.pictures)} single pictures; validation {len(val.readable)} and {len(val.unreadable)}"
+            f"{len(train.images)} single images; validation {len(val.readable)} and {len(val.unreadable)}"
         )
     started, busy = time.perf_counter(), time.process_time()
     with Bar("training", enabled=not as_json) as bar:
@@ -130,7 +130,7 @@ def eval_command(
         Literal["error_class", "component_classes", "readout"] | None,
         typer.Option(help="How the compact detector tells wrong parts; default: as it was trained."),
     ] = None,
-    plots: Annotated[Path | None, typer.Option(help="Folder for the pictures of the scores.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Folder for the images of the scores.")] = None,
     threads: Threads = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -141,7 +141,7 @@ def eval_command(
     need_packages("scoring a detector", *_PACKAGES, "faster_coco_eval")
     from stormpsr.data.annotated_frames import read_frames
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.detectors.predict import look_at_frames
+    from stormpsr.detectors.predict import predict_frames
     from stormpsr.evaluation.detection_metrics import draw_evaluation, evaluate
 
     _use_threads(threads)
@@ -151,7 +151,7 @@ def eval_command(
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
     with Bar("frames", enabled=not as_json) as bar:
-        looks = look_at_frames(loaded, chosen, on_progress=bar.count)
+        looks = predict_frames(loaded, chosen, on_progress=bar.count)
     # frames of either sort keep their weight, or else calibration would be judged on other odds than recordings have
     seen = looks[: len(frames.readable)] + looks[len(frames.readable) :] * every
     evaluation = evaluate(seen, find_recordings(data, split), procedure, min_confidence=min_confidence)
@@ -161,7 +161,7 @@ def eval_command(
         paths = draw_evaluation(plots, seen, procedure, min_confidence=min_confidence, uncalibrate=loaded.calibration)
     if as_json:
         about = {"detector": str(detector), "split": split, "milliseconds_per_frame": milliseconds}
-        print_json({**about, **evaluation.to_dict(), "pictures": [str(path) for path in paths]})
+        print_json({**about, **evaluation.to_dict(), "images": [str(path) for path in paths]})
         return
     print_evaluation(f"{detector} on split {split!r}", evaluation, milliseconds)
     for path in paths:

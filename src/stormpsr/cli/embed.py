@@ -1,4 +1,4 @@
-"""`stormpsr embed`: embeddings of all frames, on disk and as a picture."""
+"""`stormpsr embed`: embeddings of all frames, on disk and as a image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stormpsr.cli.output import JsonFlag, print_json
 
 app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
 
-_PICTURES = (".png", ".svg", ".pdf")
+_IMAGES = (".png", ".svg", ".pdf")
 
 CheckpointArgument = Annotated[
     Path, typer.Argument(help="Folder of a checkpoint, for example runs/vehicle/encoder/best.")
@@ -70,7 +70,7 @@ def make_command(
 def plot_command(
     checkpoint: CheckpointArgument,
     recording: Annotated[Path, typer.Option(help="Folder of one recording.")],
-    out: Annotated[Path, typer.Option(help="Picture to write, .png or .svg.")],
+    out: Annotated[Path, typer.Option(help="Image to write, .png or .svg.")],
     every: Annotated[int, typer.Option(min=1, help="Take every so many frames.")] = 5,
     seed: Annotated[int, typer.Option(help="Of the projection.")] = 0,
     as_json: JsonFlag = False,
@@ -92,8 +92,8 @@ def plot_command(
     from stormpsr.models.checkpoint import load_checkpoint
     from stormpsr.training.embedding import embed_recordings
 
-    if out.suffix.lower() not in _PICTURES:
-        raise InputError(f"no picture is called {out.name!r}", cure=f"end its name with {' or '.join(_PICTURES)}")
+    if out.suffix.lower() not in _IMAGES:
+        raise InputError(f"no image is called {out.name!r}", cure=f"end its name with {' or '.join(_IMAGES)}")
     if not recording.is_dir():
         raise InputError("there is no such recording", path=recording, cure="give the folder of one recording")
     loaded = load_checkpoint(checkpoint)

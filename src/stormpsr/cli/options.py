@@ -153,6 +153,6 @@ def cache_folder(given: Path | None) -> Path:
         return given
     own = os.environ.get("STORMPSR_CACHE")
     if own:
-        return Path(own) / "perception"
+        return Path(own) / "predictor"
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stormpsr" / "perception"
+    return (Path(base) if base else Path.home() / ".cache") / "stormpsr" / "predictor"

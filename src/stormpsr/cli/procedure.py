@@ -17,9 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stormpsr.cli.output import JsonFlag, console, print_json, print_table, write_text
-from stormpsr.procedure.graph import StateGraph, text_drawing
+from stormpsr.procedure.graph import StateGraph, component_colours, text_drawing
 from stormpsr.procedure.model import Procedure, StateKind, StepKind, bit_string
-from stormpsr.procedure_svg import component_colours
 
 
 def summary(procedure: Procedure) -> str:
@@ -250,8 +249,8 @@ def list_procedures(as_json: JsonFlag = False) -> None:
 def show(
     source: SourceArgument,
     drawing: Annotated[
-        Literal["text", "mermaid", "svg"] | None,
-        typer.Option("--format", "-f", help="text (default): all there is to know; mermaid, svg: the drawing alone."),
+        Literal["text", "mermaid"] | None,
+        typer.Option("--format", "-f", help="text (default): all there is to know; mermaid: the drawing alone."),
     ] = None,
     variant: Annotated[str | None, typer.Option(help="Draw this variant only; default: all.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default: print it.")] = None,
@@ -260,12 +259,11 @@ def show(
 ) -> None:
     """Print components, states and variants, and draw which state follows which.
 
-    Example: stormpsr procedure show industreal --format svg --out industreal.svg
+    Example: stormpsr procedure show industreal --format mermaid --out industreal.mmd
     """
     from stormpsr.errors import InputError
     from stormpsr.procedure.graph import mermaid_drawing, state_graph
     from stormpsr.procedure.model import Procedure
-    from stormpsr.procedure_svg import svg_drawing
 
     if as_json and drawing is not None:
         raise InputError("--json and --format exclude each other", cure="leave one of them out")
@@ -277,8 +275,6 @@ def show(
         text = json.dumps(as_data(procedure, graphs), indent=2, ensure_ascii=False) + "\n"
     elif drawing == "mermaid":
         text = mermaid_drawing(procedure, graphs)
-    elif drawing == "svg":
-        text = svg_drawing(procedure, graphs)
     elif out is None:
         print_report(console(), procedure, graphs)
         return

@@ -20,7 +20,7 @@ def report_command(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write one HTML page about a run: scores, timelines, delays, and pictures of what went wrong.
+    """Write one HTML page about a run: scores, timelines, delays, and images of what went wrong.
 
     The page needs no network and no other file.
 
@@ -39,7 +39,7 @@ def report_command(
         raise InputError(
             "there is no such folder", path=data, cure="give the folder of recordings, or leave --data out"
         )
-    with Bar("pictures", enabled=not as_json) as bar:
+    with Bar("images", enabled=not as_json) as bar:
         page = render_report(opened, data=data, on_progress=bar.count)
     write_text(path, page)
     size = path.stat().st_size

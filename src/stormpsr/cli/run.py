@@ -196,9 +196,9 @@ class _Watch:
         from stormpsr.evaluation.run_folder import METHOD_TITLES
         from stormpsr.recognizer.draw import draw_annotated
 
-        percept = self.recognizer.percept
-        if percept is not None and percept.detections is not None:
-            self._box = percept.box
+        prediction = self.recognizer.prediction
+        if prediction is not None and prediction.detections is not None:
+            self._box = prediction.box
         picture = draw_annotated(
             frame.image,
             self.checklist,

@@ -157,8 +157,8 @@ class _Bars:
             self._shares[recording_id] = done / of
             self._progress.update(self._task, completed=int(100 * sum(self._shares.values()) / self._count))
 
-    def picture_progress(self, what: str) -> Callable[[int, int], None]:
-        """A bar over pictures."""
+    def image_progress(self, what: str) -> Callable[[int, int], None]:
+        """A bar over images."""
         task = self._progress.add_task(what, total=None) if self._progress else None
 
         def update(done: int, of: int) -> None:
@@ -170,16 +170,16 @@ class _Bars:
 
 @app.command("states")
 def states_command(
-    out: Annotated[Path, typer.Argument(help="Folder for the pictures; it must not be there yet.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the images; it must not be there yet.")],
     product: ProductOption = "vehicle",
-    per_state: Annotated[int, typer.Option(min=0, help="Pictures of every state that a detector knows.")] = 200,
-    walks: Annotated[int, typer.Option(min=0, help="Pictures of other states that people pass through.")] = 0,
+    per_state: Annotated[int, typer.Option(min=0, help="Images of every state that a detector knows.")] = 200,
+    walks: Annotated[int, typer.Option(min=0, help="Images of other states that people pass through.")] = 0,
     size: SizeOption = 224,
     seed: SeedOption = 0,
-    hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="How often hands are in the picture.")] = 0.5,
+    hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="How often hands are in the image.")] = 0.5,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draw single pictures of every state, with boxes: random pose, light, background and partly hands.
+    """Draw single images of every state, with boxes: random pose, light, background and partly hands.
 
     Example: stormpsr synth states data/vehicle_states --per-state 200 --size 128
     """
@@ -194,18 +194,18 @@ def states_command(
             seed=seed,
             hands=hands,
             walks=walks,
-            on_progress=bars.picture_progress("pictures"),
+            on_progress=bars.image_progress("images"),
         )
     if as_json:
         print_json({"folder": str(out), **description})
     else:
-        typer.echo(f"{description['pictures']} pictures: {out}")
+        typer.echo(f"{description['images']} images: {out}")
 
 
 @app.command("stats")
 def stats_command(
     folder: Annotated[Path, typer.Argument(help="A generated set, a split of it, or one recording.")],
-    against: Annotated[str | None, typer.Option(help="industreal or meccano: show the real figures beside.")] = None,
+    against: Annotated[str | None, typer.Option(help="industreal or meccano: show the real metrics beside.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What a set looks like in numbers, beside real recordings if asked.
@@ -215,11 +215,11 @@ def stats_command(
     Example: stormpsr synth stats data/vehicle --against industreal
     """
     from stormpsr.errors import InputError
-    from stormpsr.synthetic.stats import REAL, compare, figures_of, recording_folders, summarise_set
+    from stormpsr.synthetic.stats import REAL, compare, metrics_of, recording_folders, summarise_set
 
     if against is not None and against not in REAL:
-        raise InputError(f"there are no real figures of {against!r}", cure=f"choose one of: {', '.join(REAL)}")
-    statistics = summarise_set([figures_of(path) for path in recording_folders(folder)])
+        raise InputError(f"there are no real metrics of {against!r}", cure=f"choose one of: {', '.join(REAL)}")
+    statistics = summarise_set([metrics_of(path) for path in recording_folders(folder)])
     real = REAL[against] if against else None
     rows = compare(statistics, real)
     if as_json:

@@ -34,7 +34,7 @@ def train_command(
     override: OverrideOption = None,
     renders: Annotated[
         list[Path] | None,
-        typer.Option(help="Pictures of single states, as 'stormpsr synth states' writes them; may be repeated."),
+        typer.Option(help="Images of single states, as 'stormpsr synth states' writes them; may be repeated."),
     ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded frames, to be shared by runs. Default: inside the run.")
@@ -87,8 +87,8 @@ def train_command(
         workers=workers,
         wandb_project=wandb,
     )
-    pictures = load_renders(renders, found.procedure, config.encoder.image_size) if renders else None
-    run = Run(config, found, out, renders=pictures, options=options, cache_folder=cache)
+    images = load_renders(renders, found.procedure, config.encoder.image_size) if renders else None
+    run = Run(config, found, out, renders=images, options=options, cache_folder=cache)
     if stage == "locator" and "locator" not in stages_of(config):
         raise InputError("these settings have no locator", cure="set encoder.crop_size, or begin with the encoder")
     names: list[StageName] = stages_of(config) if stage == "all" else [stage]
@@ -128,7 +128,7 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
     with TrainingBars() as bars:
-        if skip_finished and left:  # a picture that cannot be read is to stop the first stage, not the last
+        if skip_finished and left:  # a image that cannot be read is to stop the first stage, not the last
             replace(run, on_progress=bars.frames).frames(recordings_of(run, left))
         for name in names:
             folder = run.stage(name)

@@ -1,5 +1,5 @@
 # mypy: disallow-subclassing-any=False
-"""The bar under which a stage is trained: loss, pictures or clips per second, time left."""
+"""The bar under which a stage is trained: loss, images or clips per second, time left."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _StageBar(Callback):
         """One line per epoch stays, on a terminal as in a file."""
         if not trainer.is_global_zero:
             return
-        figures = ", ".join(f"{name} {value:.3f}" for name, value in pl_module.figures.items())
+        figures = ", ".join(f"{name} {value:.3f}" for name, value in pl_module.metrics.items())
         if trainer.sanity_checking:
             self._console.print(f"{self._name}: before training: {figures}", soft_wrap=True)
             return

@@ -75,8 +75,8 @@ def tune_command(
     from dataclasses import asdict
 
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.recognizer.offline import LabelledPercepts, perceive_recordings
-    from stormpsr.recognizer.tuning import check_objective, choose, front, grid_of, score_settings, store_tuned
+    from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
+    from stormpsr.recognizer.tuning import check_objective, choose, grid_of, pareto_front, score_settings, store_tuned
 
     check_objective(objective, max_delay, among)
     chosen_split = None if split == "all" else split
@@ -84,8 +84,8 @@ def tune_command(
     loaded = load(model, None, None, threads)
     check_data(loaded, data, recordings)
     with Bar("recordings", enabled=not as_json) as bar:
-        tables = perceive_recordings(loaded, recordings, cache_folder(cache), on_progress=bar.recording)
-        labelled = [LabelledPercepts.of(recording, table, loaded.procedure) for recording, table in tables]
+        tables = predict_recordings(loaded, recordings, cache_folder(cache), on_progress=bar.recording)
+        labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
@@ -101,7 +101,7 @@ def tune_command(
             name: {
                 "chosen": asdict(best),
                 "n_settings": len(scored[name]),
-                "front": [asdict(one) for one in front(scored[name])],
+                "pareto_front": [asdict(one) for one in pareto_front(scored[name])],
             }
             for name, best in chosen.items()
         }
@@ -127,10 +127,10 @@ def _draw(
         if not dry_run:
             typer.echo("note: without matplotlib (pip install 'stormpsr[plot]') nothing is drawn", err=True)
         return None
-    from stormpsr.recognizer.tuning import plot_fronts
+    from stormpsr.recognizer.tuning import plot_pareto_fronts
 
     path = plot or model / "tuning.png"
-    plot_fronts(path, scored, chosen, title)
+    plot_pareto_fronts(path, scored, chosen, title)
     return path
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from stormpsr.data.boxes import COCO_FILE, Box, read_centre_boxes, read_coco_boxes
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingFolder, find_recordings
+from stormpsr.data.recording import image_size
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import image_size
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 
 _LEAST_INSIDE = 0.5  # share of a box's area; published boxes reach up to a seventh of the image beyond its border
@@ -58,13 +58,13 @@ class FrameSet:
     readable: tuple[AnnotatedFrame, ...]  # with a box
     unreadable: tuple[AnnotatedFrame, ...]  # without: the negatives
     n_without_class: int = 0  # boxes of states that the procedure has no class for: neither the one nor the other
-    pictures: tuple[AnnotatedFrame, ...] = ()  # single rendered pictures with boxes, for training
+    images: tuple[AnnotatedFrame, ...] = ()  # single rendered images with boxes, for training
 
     def count_by_class(self) -> Counter[int]:
         return Counter(frame.box.state_class for frame in self.readable if frame.box)
 
-    def with_pictures(self, pictures: Sequence[AnnotatedFrame]) -> FrameSet:
-        return replace(self, pictures=tuple(pictures))
+    def with_images(self, images: Sequence[AnnotatedFrame]) -> FrameSet:
+        return replace(self, images=tuple(images))
 
     def thinned(self, step: int) -> FrameSet:
         """Every `step`-th frame of either sort, for a quick look at a validation set."""

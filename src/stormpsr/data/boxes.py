@@ -4,7 +4,7 @@ Two layouts are read: MECCANO's `<recording>_GT.csv`, rows of `frame, flag, trac
 box and no class (the class is the labelled state of the frame), and `OD_labels.json` inside a recording (COCO, with
 the state's class as category), as in IndustReal.
 
-How much boxes overlap. Shape legend: R boxes, 4 corners (x0, y0, x1, y1).
+How much boxes box_iou. Shape legend: R boxes, 4 corners (x0, y0, x1, y1).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def state_class_of(box: Box, timeline: StateTimeline, procedure: Procedure) -> i
     return box.state_class if box.state_class is not None else procedure.state_class(timeline.at(box.frame))
 
 
-def overlap(one_4: NDArray[np.floating], others_R4: NDArray[np.floating]) -> NDArray[np.float64]:
+def box_iou(one_4: NDArray[np.floating], others_R4: NDArray[np.floating]) -> NDArray[np.float64]:
     """Intersection over union of a box with each of others."""
     low = np.maximum(one_4[:2], others_R4[:, :2])
     high = np.minimum(one_4[2:], others_R4[:, 2:])
@@ -146,16 +146,16 @@ def overlap(one_4: NDArray[np.floating], others_R4: NDArray[np.floating]) -> NDA
     return np.asarray(common / np.maximum(own + theirs - common, 1e-12), dtype=np.float64)
 
 
-def overlap_of_boxes(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
+def box_iou_xywh(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
     """Intersection over union of two boxes given by corner, width and height."""
     corners = [np.array([x, y, x + width, y + height]) for x, y, width, height in (a, b)]
-    return float(overlap(corners[0], corners[1][None])[0])
+    return float(box_iou(corners[0], corners[1][None])[0])
 
 
-def suppress_overlapping(corners_R4: NDArray[np.floating], most: float = 0.5) -> list[int]:
+def nms(corners_R4: NDArray[np.floating], most: float = 0.5) -> list[int]:
     """Rows of the boxes to keep: the first, and each that overlaps no kept one by more than `most`."""
     kept: list[int] = []
     for row, box_4 in enumerate(corners_R4):
-        if not kept or overlap(box_4, corners_R4[kept]).max() <= most:
+        if not kept or box_iou(box_4, corners_R4[kept]).max() <= most:
             kept.append(row)
     return kept

@@ -1,7 +1,7 @@
-"""Single pictures with boxes from a COCO file: rendered states, or what an annotation tool has exported.
+"""Single images with boxes from a COCO file: rendered states, or what an annotation tool has exported.
 
 A category is a state of the procedure by its name if the names fit, else by its id. An annotation may carry the state
-of every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in a picture of the error class.
+of every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in a image of the error class.
 
 Boxes in the layouts that annotation tools and trainers speak: COCO and YOLO, out and back in.
 
@@ -29,16 +29,17 @@ import yaml
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, StateBox
 from stormpsr.data.boxes import COCO_FILE
 from stormpsr.data.labels import frame_name
+from stormpsr.data.recording import image_size
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import image_size
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
-from stormpsr.synthetic.states import UNLISTED
 
 ANNOTATIONS_FILE = "annotations.json"
 
+UNLISTED = "unlisted"  # name of the category of states that no detector knows
 
-def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
-    """The pictures of a folder with `annotations.json`, as `stormpsr synth states` writes it.
+
+def read_images(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
+    """The images of a folder with `annotations.json`, as `stormpsr synth states` writes it.
 
     Hands may cover parts of them: they teach what states look like, not whether one can be read.
     """
@@ -66,7 +67,7 @@ def read_pictures(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
 
 
 def only_listed(content: dict[str, Any]) -> dict[str, Any]:
-    """Without the pictures of states that have no class: a detector cannot be taught them."""
+    """Without the images of states that have no class: a detector cannot be taught them."""
     unlisted = {category["id"] for category in content["categories"] if category["name"] == UNLISTED}
     kept = [annotation for annotation in content["annotations"] if annotation["category_id"] not in unlisted]
     categories = [category for category in content["categories"] if category["id"] not in unlisted]
@@ -164,11 +165,11 @@ def export_boxes(
     try:
         for split, frames in splits.items():
             others = chosen_negatives(frames, negative_ratio)
-            chosen = [*frames.readable, *others, *frames.pictures]
+            chosen = [*frames.readable, *others, *frames.images]
             _place_images(draft / "images" / split, chosen, copy)
             write = _write_coco if box_format == "coco" else _write_yolo
             write(draft, split, chosen, frames.procedure)
-            n_boxes = len(frames.readable) + len(frames.pictures)
+            n_boxes = len(frames.readable) + len(frames.images)
             counts[split] = {"images": len(chosen), "boxes": n_boxes, "without_box": len(others)}
         if box_format == "yolo":
             _write_yolo_names(draft, out, list(splits), next(iter(splits.values())).procedure)

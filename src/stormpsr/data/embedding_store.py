@@ -17,7 +17,7 @@ from stormpsr.data.row_file import RowFile
 from stormpsr.errors import InputError
 
 Precision = Literal["float16", "float32"]
-Encode = Callable[[NDArray[np.uint8]], NDArray[np.floating]]  # pictures (B, S, S, 3) -> embeddings (B, D)
+Encode = Callable[[NDArray[np.uint8]], NDArray[np.floating]]  # images (B, S, S, 3) -> embeddings (B, D)
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
 
 
@@ -30,12 +30,12 @@ class EmbeddingStore:
     dim: int
     dtype: Precision = "float16"
 
-    def rows(self, name: str, n_frames: int, fps: float, *, pictures: str) -> RowFile:
+    def rows(self, name: str, n_frames: int, fps: float, *, images: str) -> RowFile:
         """Where and what a recording's embeddings are; `name` may hold a split, `train/01`.
 
-        `pictures` is the fingerprint of the recording's pictures: embeddings of others are stale.
+        `images` is the fingerprint of the recording's images: embeddings of others are stale.
         """
-        made_from = {"encoder": self.encoder_digest, "fps": float(fps), "pictures": pictures}
+        made_from = {"encoder": self.encoder_digest, "fps": float(fps), "images": images}
         return RowFile(self.folder / name, n_frames, (self.dim,), self.dtype, made_from)
 
     def write(
@@ -45,7 +45,7 @@ class EmbeddingStore:
         fps: float,
         encode: Encode,
         *,
-        pictures: str,
+        images: str,
         batch_size: int = 64,
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class EmbeddingStore:
 
         Embeddings of another encoder are not overwritten: they may have cost hours.
         """
-        rows = self.rows(name, len(image_FSS3), fps, pictures=pictures)
+        rows = self.rows(name, len(image_FSS3), fps, images=images)
         self._refuse_stale(rows)
         if rows.is_complete:
             return
@@ -67,9 +67,9 @@ class EmbeddingStore:
                 if on_progress:
                     on_progress(writer.done, rows.n_rows)
 
-    def read(self, name: str, n_frames: int, fps: float, *, pictures: str) -> NDArray[Any]:
+    def read(self, name: str, n_frames: int, fps: float, *, images: str) -> NDArray[Any]:
         """A recording's embeddings, shape (F, D), as a read-only memory map."""
-        rows = self.rows(name, n_frames, fps, pictures=pictures)
+        rows = self.rows(name, n_frames, fps, images=images)
         self._refuse_stale(rows)
         return rows.read()
 
@@ -78,7 +78,7 @@ class EmbeddingStore:
         if reason:
             cure = "delete the store, or choose another folder"
             raise InputError(
-                f"these embeddings are of another encoder or of other pictures: {reason}", path=rows.path, cure=cure
+                f"these embeddings are of another encoder or of other images: {reason}", path=rows.path, cure=cure
             )
 
 

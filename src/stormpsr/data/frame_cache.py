@@ -1,4 +1,4 @@
-"""Pictures at training size: decoded and resized once, then read from a memory map.
+"""Images at training size: decoded and resized once, then read from a memory map.
 
 Shape legend: F frames, S pixels of a side, 3 colours.
 """
@@ -20,7 +20,7 @@ OnProgress = Callable[[int, int], None]  # frames done, frames in all
 
 
 def resize_square(image: Image, size: int) -> Image:
-    """The picture as a square, without regard to its proportions, as in the paper."""
+    """The image as a square, without regard to its proportions, as in the paper."""
     import cv2
 
     height, width = image.shape[:2]
@@ -32,7 +32,7 @@ def resize_square(image: Image, size: int) -> Image:
 
 
 class FrameCache:
-    """A folder with the frames of recordings. What was made from other pictures is made again."""
+    """A folder with the frames of recordings. What was made from other images is made again."""
 
     def __init__(self, folder: str | Path, image_size: int) -> None:
         self.folder = Path(folder)
@@ -45,7 +45,7 @@ class FrameCache:
             n_rows=recording.n_frames,
             row_shape=(self.image_size, self.image_size, 3),
             dtype="uint8",
-            made_from={"pictures": recording.source.fingerprint()},
+            made_from={"images": recording.source.fingerprint()},
         )
 
     def missing_bytes(self, recordings: Sequence[Recording]) -> int:

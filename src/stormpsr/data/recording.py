@@ -1,6 +1,6 @@
 """A recording: its frames, read when they are needed, and what its labels say.
 
-Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp4`). All pictures are arrays of red,
+Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp4`). All images are arrays of red,
 green and blue in uint8, height first.
 """
 
@@ -38,27 +38,27 @@ RECORDING_FILE = "recording.json"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Frame:
-    """One picture and its time."""
+    """One image and its time."""
 
     image: Image  # height, width, 3
     index: int
     time_seconds: float
 
 
-# ---------------------------------------------------------------------- where pictures come from
+# ---------------------------------------------------------------------- where images come from
 class FrameSource(ABC):
-    """Pictures in order. `path` is for complaints."""
+    """Images in order. `path` is for complaints."""
 
     path: Path
     n_frames: int
 
     @abstractmethod
     def images(self, start: int = 0) -> Iterator[Image]:
-        """All pictures from frame `start` on."""
+        """All images from frame `start` on."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes when the pictures do; made without reading them."""
+        """Changes when the images do; made without reading them."""
 
 
 class ImageFolder(FrameSource):
@@ -190,7 +190,7 @@ class Recording:
 
 
 def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
-    """Find a recording's frames and read its labels; pictures are only looked for, not read."""
+    """Find a recording's frames and read its labels; images are only looked for, not read."""
     about = _read_about(folder.path / RECORDING_FILE)
     source = _find_source(folder, about.get("n_frames"))
     fps = about.get("fps") or (source.fps if isinstance(source, VideoFile) else None) or procedure.fps
@@ -256,3 +256,9 @@ def _check_within(
     if last >= n_frames:
         cure = "frames are missing, or the labels belong to another recording"
         raise InputError(f"a label in frame {last}, but there are only {n_frames} frames", path=folder.path, cure=cure)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image file."""
+    height, width = read_image(path).shape[:2]
+    return width, height

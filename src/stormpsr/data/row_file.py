@@ -1,4 +1,4 @@
-"""Large arrays on disk that grow row by row: pictures at training size, embeddings.
+"""Large arrays on disk that grow row by row: images at training size, embeddings.
 
 An array is a file of bare numbers (`NAME.rows`) and a header in JSON (`NAME.json`) that says what they are and what
 they were made from. The file's length says how much is done: whoever is interrupted goes on after the last whole row.

@@ -1,4 +1,4 @@
-"""Where live pictures come from: a video file, a folder of frames, a recording, a webcam, a network camera.
+"""Where live images come from: a video file, a folder of frames, a recording, a webcam, a network camera.
 
 Every source gives frames in order with times in seconds from its first one. What goes wrong underway is said after the
 last good frame, so that nothing that was recognised until then is lost.
@@ -27,7 +27,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
 Clock = Callable[[], float]  # seconds, from any moment on
-_PATIENCE_SECONDS = 10  # without a picture, a camera counts as gone
+_PATIENCE_SECONDS = 10  # without a image, a camera counts as gone
 _MISSES_AT_ONCE = 30  # failed reads in a row after which a webcam counts as gone
 
 
@@ -45,7 +45,7 @@ class Source(ABC):
 
 # ---------------------------------------------------------------------- files
 class FrameFolder(Source):
-    """One picture per file. Files called after their number may leave numbers out: those frames were dropped."""
+    """One image per file. Files called after their number may leave numbers out: those frames were dropped."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self.path, self.fps, self.name = path, fps, str(path)
@@ -55,11 +55,11 @@ class FrameFolder(Source):
             if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".")
         )
         if not files:
-            raise InputError("there are no pictures in this folder", path=path, cure="frames are .jpg or .png files")
+            raise InputError("there are no images in this folder", path=path, cure="frames are .jpg or .png files")
         numbered = all(re.fullmatch(r"[0-9]{1,9}", entry.stem) for entry in files)
         self._files = {int(entry.stem): entry for entry in files} if numbered else dict(enumerate(files))
         if len(self._files) < len(files):
-            raise InputError("two pictures have the same number", path=path, cure="keep one of them")
+            raise InputError("two images have the same number", path=path, cure="keep one of them")
         self.n_frames = len(files)
 
     def frames(self) -> Iterator[Frame]:
@@ -102,12 +102,12 @@ class StreamedVideo(Source):
                 self.n_frames = stream.frames or None
                 announced = container.duration / 1e6 if container.duration else 0.0
                 times = _Times(self.fps or self._default_fps)
-                for picture in container.decode(stream):
-                    if picture.is_corrupt:
+                for image in container.decode(stream):
+                    if image.is_corrupt:
                         n_corrupt += 1  # a dropped frame
                         continue
-                    seconds = times.of(picture.time, n_frames)
-                    yield Frame(picture.to_ndarray(format="rgb24"), n_frames, seconds)
+                    seconds = times.of(image.time, n_frames)
+                    yield Frame(image.to_ndarray(format="rgb24"), n_frames, seconds)
                     n_frames, n_corrupt = n_frames + 1, 0
         except av.error.FFmpegError as error:
             raise self._broken(error, n_frames) from error
@@ -184,12 +184,12 @@ class Camera(Source):
                 raise InputError(f"there is no camera {self.index}", cure="plug it in, or try another index")
             start, number, misses = self._clock(), 0, 0
             while misses < _MISSES_AT_ONCE:
-                there, picture = camera.read()
+                there, image = camera.read()
                 if not there:
                     misses += 1
                     continue
                 misses = 0
-                yield Frame(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), number, self._clock() - start)
+                yield Frame(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), number, self._clock() - start)
                 number += 1
         finally:
             camera.release()
@@ -264,22 +264,22 @@ def open_source(text: str, procedure: Procedure, *, fps: float | None = None, cl
     if not path.stat().st_size:
         raise InputError("this file is empty", path=path, cure="copy it again")
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        raise InputError("this is a single picture", path=path, cure="give a video or a folder of frames")
+        raise InputError("this is a single image", path=path, cure="give a video or a folder of frames")
     return StreamedVideo(str(path), default_fps=default_fps)
 
 
 def _open_folder(path: Path, procedure: Procedure, fps: float | None, default_fps: float) -> Source:
     folder = RecordingFolder(path.resolve().name, None, path)
-    pictures = folder.frames_folder()
+    images = folder.frames_folder()
     videos = [entry for entry in path.iterdir() if entry.suffix.lower() in VIDEO_SUFFIXES]
-    if pictures == path:
+    if images == path:
         return FrameFolder(path, default_fps)
-    if pictures is None and not videos:
+    if images is None and not videos:
         nested = any(entry.is_dir() for entry in path.iterdir())
         cure = "give one recording of it" if nested else "frames are .jpg or .png files"
-        raise InputError("there are no pictures in this folder", path=path, cure=cure)
-    if pictures is not None and not (path / RECORDING_FILE).is_file() and not folder.has_labels:
-        return FrameFolder(pictures, default_fps)
+        raise InputError("there are no images in this folder", path=path, cure=cure)
+    if images is not None and not (path / RECORDING_FILE).is_file() and not folder.has_labels:
+        return FrameFolder(images, default_fps)
     recording = open_recording(folder, procedure)
     if fps is not None and not isinstance(recording.source, VideoFile):
         recording = Recording(

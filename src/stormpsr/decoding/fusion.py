@@ -139,7 +139,7 @@ class EvidenceFusion:
         self._frame = -1
         self._state_C = np.array(self._variant.initial, dtype=np.int64)
         self._evidence_S = np.zeros(len(self.procedure.steps))
-        self._deaf_until_C = np.zeros(self.procedure.n_components, dtype=np.int64)
+        self._suppressed_until_C = np.zeros(self.procedure.n_components, dtype=np.int64)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
 
@@ -221,7 +221,7 @@ class EvidenceFusion:
         self._held_until = self._frame + self.settings.hold_frames
 
     def _implied_by_change(self, probability_C: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
-        heard_C = (probability_C > self.settings.min_change_probability) & (self._frame >= self._deaf_until_C)
+        heard_C = (probability_C > self.settings.min_change_probability) & (self._frame >= self._suppressed_until_C)
         components = np.flatnonzero(heard_C)
         kinds = [StepKind.REMOVE if self._state_C[k] == 1 else StepKind.INSTALL for k in components]
         step_ids = [self.procedure.step_id(int(k), kind) for k, kind in zip(components, kinds, strict=True)]
@@ -262,5 +262,5 @@ class EvidenceFusion:
         confidence = float(self._evidence_S[step_id])
         self._evidence_S[step_id] = 0.0
         self._state_C[step.component_index] = int(step.installs)
-        self._deaf_until_C[step.component_index] = self._frame + self.settings.window_frames
+        self._suppressed_until_C[step.component_index] = self._frame + self.settings.window_frames
         return StepEvent(step_id, self._frame, confidence=confidence, source=self.settings.method)

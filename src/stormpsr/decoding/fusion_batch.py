@@ -69,7 +69,7 @@ class FusionGrid:
         self._frame = -1
         self._state_KC = np.tile(np.array(self._variant.initial, dtype=np.int64), (shape[0], 1))
         self._evidence_2KC = np.zeros((2, *shape))
-        self._deaf_until_KC = np.zeros(shape, dtype=np.int64)
+        self._suppressed_until_KC = np.zeros(shape, dtype=np.int64)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
         self._is_empty = True  # no evidence anywhere
@@ -114,7 +114,7 @@ class FusionGrid:
             self._held_C = np.asarray(change_probabilities, dtype=np.float64)
             self._held_until = self._frame + self._shared.hold_frames
         if temporal_weight and self._held_C is not None and self._frame < self._held_until:
-            heard_KC = (self._held_C > self._min_change_K1) & (self._frame >= self._deaf_until_KC)
+            heard_KC = (self._held_C > self._min_change_K1) & (self._frame >= self._suppressed_until_KC)
             if heard_KC.any():
                 more_KC = heard_KC * (temporal_weight * self._held_C)
                 gain_KC = more_KC if gain_KC is None else gain_KC + more_KC
@@ -170,6 +170,6 @@ class FusionGrid:
         confidence = float(self._evidence_2KC[kind, k, c])
         self._evidence_2KC[kind, k, c] = 0.0
         self._state_KC[k, c] = 1 - kind
-        self._deaf_until_KC[k, c] = self._frame + self._shared.window_frames
+        self._suppressed_until_KC[k, c] = self._frame + self._shared.window_frames
         step_id = int(self._step_id_2C[kind, c])
         self.events[k].append(StepEvent(step_id, report_as, confidence=confidence, source=self._shared.method))

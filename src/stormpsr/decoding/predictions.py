@@ -3,9 +3,9 @@
 Time is counted in ticks of the procedure's frame rate. A camera may drop frames or run at another rate: what was seen
 last stands in for the ticks of a short gap; those of a long one pass as frames of which nothing is known.
 
-Streaming and batched recognition both make percepts and feed them to a `PerceptDecoder`, so that they cannot drift.
+Streaming and batched recognition both make predictions for a `PredictionDecoder`, so that they cannot drift.
 
-Shape legend: P percepts, M detections, E predictions of the temporal model, C components.
+Shape legend: P predictions, M detections, E predictions of the temporal model, C components.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stormpsr.procedure.model import Procedure, StateBits
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Percept:
+class Prediction:
     """What the networks said about one frame."""
 
     tick: int  # the frame's place on the procedure's clock
@@ -38,7 +38,7 @@ class Percept:
 
     @property
     def box(self) -> tuple[float, float, float, float] | None:
-        """Where the assembly is, in pixels of the picture: left, top, width, height."""
+        """Where the assembly is, in pixels of the image: left, top, width, height."""
         return self.detections[0].box if self.detections else None
 
 
@@ -52,7 +52,7 @@ class Moment:
 
 
 class Bridge:
-    """Fills short gaps between percepts. Ticks that it leaves out are those of which nothing is known."""
+    """Fills short gaps between predictions. Ticks that it leaves out are those of which nothing is known."""
 
     def __init__(self, *, detection_hold: int = 1, bridge_ticks: int = 0) -> None:
         """detection_hold: for how many ticks a detection counts unless the detector looks again.
@@ -69,15 +69,15 @@ class Bridge:
         self._seen: tuple[StateDetection, ...] = ()
         self._seen_until = -1
 
-    def moments(self, percept: Percept) -> Iterator[Moment]:
-        """The ticks since the last percept that are filled, and the percept's own."""
-        if self._tick is not None and percept.tick - self._tick - 1 <= self.bridge_ticks:
-            for tick in range(self._tick + 1, percept.tick):
+    def moments(self, prediction: Prediction) -> Iterator[Moment]:
+        """The ticks since the last prediction that are filled, and the prediction's own."""
+        if self._tick is not None and prediction.tick - self._tick - 1 <= self.bridge_ticks:
+            for tick in range(self._tick + 1, prediction.tick):
                 yield Moment(tick, self._seen_at(tick), None)
-        self._tick = percept.tick
-        if percept.detections is not None:
-            self._seen, self._seen_until = percept.detections, percept.tick + self.detection_hold
-        yield Moment(percept.tick, self._seen_at(percept.tick), percept.change_C)
+        self._tick = prediction.tick
+        if prediction.detections is not None:
+            self._seen, self._seen_until = prediction.detections, prediction.tick + self.detection_hold
+        yield Moment(prediction.tick, self._seen_at(prediction.tick), prediction.change_C)
 
     def _seen_at(self, tick: int) -> tuple[StateDetection, ...]:
         if tick >= self._seen_until:
@@ -85,8 +85,8 @@ class Bridge:
         return tuple(d if d.frame == tick else replace(d, frame=tick) for d in self._seen)
 
 
-class PerceptDecoder:
-    """Feed it percepts in order; it returns the steps that each completes, at the frame's own number and time."""
+class PredictionDecoder:
+    """Feed it predictions in order; it returns the steps that each completes, at the frame's own number and time."""
 
     def __init__(
         self, procedure: Procedure, variant: str | None, settings: FusionSettings, bridge: Bridge | None = None
@@ -125,35 +125,35 @@ class PerceptDecoder:
         share_S = self.share
         return {int(i): float(share_S[i]) for i in np.flatnonzero(share_S > 0.01)}
 
-    # ------------------------------------------------------------------ one percept
-    def update(self, percept: Percept) -> list[StepEvent]:
-        """The events of the next percept, and of the ticks that passed since the last one."""
+    # ------------------------------------------------------------------ one prediction
+    def update(self, prediction: Prediction) -> list[StepEvent]:
+        """The events of the next prediction, and of the ticks that passed since the last one."""
         events: list[StepEvent] = []
-        for moment in self._bridge.moments(percept):
+        for moment in self._bridge.moments(prediction):
             self.fusion.rest(moment.tick)
             events += self.fusion.update(moment.detections, moment.change_C, moment.tick)
-        return [replace(event, frame=percept.index, time_seconds=percept.time_seconds) for event in events]
+        return [replace(event, frame=prediction.index, time_seconds=prediction.time_seconds) for event in events]
 
 
 @dataclass(frozen=True, eq=False)
-class PerceptTable:
-    """The percepts of a whole recording as arrays, as they are kept on disk."""
+class PredictionTable:
+    """The predictions of a whole recording as arrays, as they are kept on disk."""
 
     tick_P: NDArray[np.int64]
     index_P: NDArray[np.int64]
     time_P: NDArray[np.float64]
-    looked_P: NDArray[np.bool_]  # whether the detector looked
-    detection_row_M: NDArray[np.int64]  # which percept a detection belongs to; the most confident of a frame first
+    detector_ran_P: NDArray[np.bool_]  # whether the detector looked
+    detection_row_M: NDArray[np.int64]  # which prediction a detection belongs to; the most confident of a frame first
     detection_class_M: NDArray[np.int64]
     detection_confidence_M: NDArray[np.float32]
     detection_box_M4: NDArray[np.float32]
-    change_row_E: NDArray[np.int64]  # which percept a prediction of the temporal model belongs to
+    change_row_E: NDArray[np.int64]  # which prediction a prediction of the temporal model belongs to
     change_EC: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.tick_P)
 
-    def __iter__(self) -> Iterator[Percept]:
+    def __iter__(self) -> Iterator[Prediction]:
         detections: dict[int, list[StateDetection]] = {}
         for m, row in enumerate(self.detection_row_M.tolist()):
             box = tuple(float(side) for side in self.detection_box_M4[m])
@@ -162,19 +162,21 @@ class PerceptTable:
             detections.setdefault(row, []).append(found)
         change = dict(zip(self.change_row_E.tolist(), self.change_EC, strict=True))
         for row in range(len(self)):
-            seen = tuple(detections.get(row, ())) if self.looked_P[row] else None
-            yield Percept(int(self.tick_P[row]), int(self.index_P[row]), float(self.time_P[row]), seen, change.get(row))
+            seen = tuple(detections.get(row, ())) if self.detector_ran_P[row] else None
+            yield Prediction(
+                int(self.tick_P[row]), int(self.index_P[row]), float(self.time_P[row]), seen, change.get(row)
+            )
 
     @classmethod
-    def of(cls, percepts: Iterable[Percept], n_components: int) -> PerceptTable:
-        rows = list(percepts)
-        found = [(row, d) for row, percept in enumerate(rows) for d in percept.detections or ()]
-        changes = [(row, percept.change_C) for row, percept in enumerate(rows) if percept.change_C is not None]
+    def of(cls, predictions: Iterable[Prediction], n_components: int) -> PredictionTable:
+        rows = list(predictions)
+        found = [(row, d) for row, prediction in enumerate(rows) for d in prediction.detections or ()]
+        changes = [(row, prediction.change_C) for row, prediction in enumerate(rows) if prediction.change_C is not None]
         return cls(
             tick_P=np.array([p.tick for p in rows], dtype=np.int64),
             index_P=np.array([p.index for p in rows], dtype=np.int64),
             time_P=np.array([p.time_seconds for p in rows], dtype=np.float64),
-            looked_P=np.array([p.detections is not None for p in rows], dtype=bool),
+            detector_ran_P=np.array([p.detections is not None for p in rows], dtype=bool),
             detection_row_M=np.array([row for row, _ in found], dtype=np.int64),
             detection_class_M=np.array([d.state_class for _, d in found], dtype=np.int64),
             detection_confidence_M=np.array([d.confidence for _, d in found], dtype=np.float32),
@@ -185,7 +187,7 @@ class PerceptTable:
 
     # ------------------------------------------------------------------ files
     def save(self, path: Path, made_from: str) -> None:
-        """Write the table; `made_from` says which networks and pictures it is of."""
+        """Write the table; `made_from` says which networks and images it is of."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.stem}.{os.getpid()}.npz")
         try:
@@ -196,7 +198,7 @@ class PerceptTable:
             draft.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: Path, made_from: str) -> PerceptTable | None:
+    def load(cls, path: Path, made_from: str) -> PredictionTable | None:
         """The table of a file; None if there is none, if it is damaged, or if it was made from something else."""
         try:
             with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

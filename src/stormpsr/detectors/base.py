@@ -25,8 +25,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stormpsr.data.annotated_frames import FrameSet
+from stormpsr.data.recording import Image
 from stormpsr.detectors.calibration import Calibration
-from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE, Detection, Image, sorted_best
+from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE, Detection, sorted_best
 from stormpsr.errors import InputError
 from stormpsr.models.transforms import Placement, fit_square
 from stormpsr.procedure.model import Procedure

@@ -10,11 +10,6 @@ from numpy.typing import NDArray
 from stormpsr.data.events import StateDetection
 from stormpsr.errors import InputError
 
-Image = NDArray[np.uint8]  # height, width, 3: red, green, blue
-
-# columns of a read-out per component
-ABSENT, CORRECT, WRONG = 0, 1, 2
-
 DEFAULT_MIN_CONFIDENCE = 0.1  # weaker detections are left out; decoders weigh the rest by their confidence
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.annotated_frames import AnnotatedFrame
-from stormpsr.data.boxes import overlap_of_boxes
+from stormpsr.data.boxes import box_iou_xywh
 from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
 from stormpsr.data.layouts import RecordingFolder
@@ -35,7 +35,7 @@ _CHUNK = 32
 
 
 @dataclass(frozen=True, eq=False)
-class SeenFrame:
+class PredictedFrame:
     """A frame and what a detector said about it, most confident first."""
 
     frame: AnnotatedFrame
@@ -59,30 +59,30 @@ class SeenFrame:
         truth, box = self.frame.box, self.true_box
         if truth is None or box is None or detection.state_class != truth.state_class:
             return False
-        return overlap_of_boxes(box, detection.box) >= least_overlap
+        return box_iou_xywh(box, detection.box) >= least_overlap
 
 
-def look_at_frames(
+def predict_frames(
     detector: StateDetector,
     frames: Sequence[AnnotatedFrame],
     *,
     min_confidence: float = 0.01,
     on_progress: OnProgress | None = None,
-) -> list[SeenFrame]:
+) -> list[PredictedFrame]:
     """Run a detector over frames."""
-    seen: list[SeenFrame] = []
+    seen: list[PredictedFrame] = []
     for chunk in _chunks(frames):
         images = [read_image(frame.image) for frame in chunk]
         for frame, image, found in zip(
             chunk, images, detector.detect(images, min_confidence=min_confidence), strict=True
         ):
-            seen.append(SeenFrame(frame, image.shape[1], image.shape[0], tuple(found)))
+            seen.append(PredictedFrame(frame, image.shape[1], image.shape[0], tuple(found)))
         if on_progress:
             on_progress(len(seen), len(frames))
     return seen
 
 
-def confidence_and_success(seen: Iterable[SeenFrame]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def confidence_and_success(seen: Iterable[PredictedFrame]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The best detection of each frame that has one: its confidence, and whether it is right."""
     rows = [(frame.best.confidence, frame.is_right(frame.best)) for frame in seen if frame.best]
     return np.array([row[0] for row in rows], dtype=np.float64), np.array([row[1] for row in rows], dtype=bool)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from stormpsr.data.annotated_frames import FrameSet
-from stormpsr.data.boxes import suppress_overlapping
+from stormpsr.data.boxes import nms
 from stormpsr.data.coco import export_boxes
 from stormpsr.detectors.base import TorchDetector, numbers_of
 from stormpsr.detectors.detection import Detection
@@ -43,8 +43,8 @@ class Yolov8Config:
     model: str = "yolov8m"  # yolov8n, s, m, l, x; the paper takes m
     image_size: int = 640  # pixels of a side, a multiple of 32
     weights: str = "none"  # 'none', or a .pt file to start from
-    mosaic: float = 0.0  # share of pictures put together from four; hides the small parts that tell states apart
-    mixup: float = 0.0  # share of pictures mixed from two
+    mosaic: float = 0.0  # share of images put together from four; hides the small parts that tell states apart
+    mixup: float = 0.0  # share of images mixed from two
 
     def __post_init__(self) -> None:
         if self.model not in {f"yolov8{size}" for size in "nsmlx"}:
@@ -116,7 +116,7 @@ class Yolov8Detector(TorchDetector):
             order = best_BA[image].argsort(descending=True)[:_CANDIDATES]
             x, y, width, height = decoded_BXA[image, :4, order].numpy()
             corners_R4 = np.stack([x - width / 2, y - height / 2, x + width / 2, y + height / 2], axis=1)
-            rows = [k for k in suppress_overlapping(corners_R4) if int(class_BA[image, order[k]]) != 0]
+            rows = [k for k in nms(corners_R4) if int(class_BA[image, order[k]]) != 0]
             found.append(
                 [
                     Detection(
@@ -233,7 +233,7 @@ def _ultralytics() -> Any:
 def _nms(boxes_R4: Tensor, scores_R: Tensor, iou_threshold: float) -> Tensor:
     """What torchvision's operator does, for a torchvision whose compiled part does not fit torch."""
     order = scores_R.argsort(descending=True)
-    kept = suppress_overlapping(boxes_R4[order].detach().numpy(), iou_threshold)
+    kept = nms(boxes_R4[order].detach().numpy(), iou_threshold)
     return order[torch.tensor(kept, dtype=torch.long)]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stormpsr.data.boxes import suppress_overlapping
+from stormpsr.data.boxes import nms
 from stormpsr.detectors.base import StepTrainedDetector, numbers_of
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError, MissingExtraError
@@ -99,7 +99,7 @@ class YoloxDetector(StepTrainedDetector):
                         self.classes[int(row_BA[image, order[k]])],
                         float(best_BA[image, order[k]].clamp(0, 1)),
                     )
-                    for k in suppress_overlapping(corners_R4)
+                    for k in nms(corners_R4)
                 ]
             )
         return found

@@ -26,7 +26,7 @@ from stormpsr.data.labels import STATES_FILE, read_states
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.detectors.calibration import Calibration, expected_error, reliability
-from stormpsr.detectors.predict import SeenFrame, confidence_and_success
+from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.plots import draw_confusion, draw_precision_recall, draw_reliability
 from stormpsr.procedure.model import Procedure, StateKind
@@ -34,7 +34,7 @@ from stormpsr.procedure.model import Procedure, StateKind
 
 @dataclass(frozen=True, eq=False)
 class AveragePrecision:
-    """Mean over the classes that occur. Curves are precision at 101 recalls from 0 to 1, at an overlap of 0.5."""
+    """Mean over the classes that occur. Curves are precision at 101 recalls from 0 to 1, at an box_iou of 0.5."""
 
     map50: float
     map50_95: float
@@ -83,7 +83,7 @@ class DetectionScores:
         return {**asdict(self), "wrong_parts": {**asdict(self.wrong_parts), **rates}}
 
 
-def score_detections(seen: Sequence[SeenFrame], procedure: Procedure, *, min_confidence: float) -> DetectionScores:
+def score_detections(seen: Sequence[PredictedFrame], procedure: Procedure, *, min_confidence: float) -> DetectionScores:
     """All scores of the frames that a detector has seen."""
     readable = [frame for frame in seen if frame.frame.box is not None]
     others = [frame for frame in seen if frame.frame.box is None]
@@ -107,14 +107,14 @@ def score_detections(seen: Sequence[SeenFrame], procedure: Procedure, *, min_con
     )
 
 
-def false_detections(frames: Sequence[SeenFrame], min_confidence: float) -> float:
+def false_detections(frames: Sequence[PredictedFrame], min_confidence: float) -> float:
     """Share of frames with a detection at least so confident; 0 if there are no frames."""
     fired = [frame.best is not None and frame.best.confidence >= min_confidence for frame in frames]
     return float(np.mean(fired)) if fired else 0.0
 
 
 # ---------------------------------------------------------------------- average precision
-def average_precision(seen: Sequence[SeenFrame], procedure: Procedure) -> AveragePrecision:
+def average_precision(seen: Sequence[PredictedFrame], procedure: Procedure) -> AveragePrecision:
     """Mean average precision at overlaps of 0.5 and of 0.5 to 0.95, as COCO defines them."""
     try:
         evaluator: Any = import_module("faster_coco_eval")
@@ -157,7 +157,7 @@ def _mean_precision(precision_TRK: NDArray[np.float64], classes: Sequence[int]) 
     )
 
 
-def _coco_truth(seen: Sequence[SeenFrame], procedure: Procedure) -> dict[str, Any]:
+def _coco_truth(seen: Sequence[PredictedFrame], procedure: Procedure) -> dict[str, Any]:
     """The frames as a COCO data set; ids start at 1, because evaluators take 0 for nothing."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
@@ -173,7 +173,7 @@ def _coco_truth(seen: Sequence[SeenFrame], procedure: Procedure) -> dict[str, An
 
 
 # ---------------------------------------------------------------------- states
-def confusion_matrix(seen: Sequence[SeenFrame], procedure: Procedure, min_confidence: float) -> NDArray[np.int64]:
+def confusion_matrix(seen: Sequence[PredictedFrame], procedure: Procedure, min_confidence: float) -> NDArray[np.int64]:
     """Counts by (reported class, true class). The last row is "nothing reported", the last column "cannot be read"."""
     nothing = len(procedure.states)
     counts = np.zeros((nothing + 1, nothing + 1), dtype=np.int64)
@@ -184,7 +184,7 @@ def confusion_matrix(seen: Sequence[SeenFrame], procedure: Procedure, min_confid
     return counts
 
 
-def score_wrong_parts(readable: Sequence[SeenFrame], procedure: Procedure) -> WrongPartScores:
+def score_wrong_parts(readable: Sequence[PredictedFrame], procedure: Procedure) -> WrongPartScores:
     """Recall on wrong parts and false alarms on correct ones, by the best detection of each readable frame."""
     error_classes = {state.state_class for state in procedure.states if state.kind is StateKind.ERROR}
     wrong = [frame for frame in readable if _true_class(frame) in error_classes]
@@ -204,7 +204,7 @@ def score_wrong_parts(readable: Sequence[SeenFrame], procedure: Procedure) -> Wr
     )
 
 
-def _names_a_culprit(frame: SeenFrame) -> bool | None:
+def _names_a_culprit(frame: PredictedFrame) -> bool | None:
     """Whether the part that the read-out accuses most is wrong; None without a read-out or without the truth."""
     best, box = frame.best, frame.frame.box
     if best is None or best.parts_C3 is None or box is None or box.bits is None:
@@ -212,7 +212,7 @@ def _names_a_culprit(frame: SeenFrame) -> bool | None:
     return box.bits[int(best.parts_C3[:, 2].argmax())] == -1
 
 
-def _true_class(frame: SeenFrame) -> int:
+def _true_class(frame: PredictedFrame) -> int:
     assert frame.frame.box is not None
     return frame.frame.box.state_class
 
@@ -271,7 +271,7 @@ def read_views(recordings: Sequence[RecordingFolder], procedure: Procedure) -> d
 
 
 def accuracy_by_visibility(
-    seen: Sequence[SeenFrame], views: Views, min_confidence: float, edges: Sequence[float] = EDGES
+    seen: Sequence[PredictedFrame], views: Views, min_confidence: float, edges: Sequence[float] = EDGES
 ) -> list[VisibilityRow]:
     """Scores in bins of visibility; frames in states without a class are left out."""
     rows: list[VisibilityRow] = []
@@ -287,7 +287,7 @@ def accuracy_by_visibility(
     return rows
 
 
-def score_silence(seen: Sequence[SeenFrame], views: Views, min_confidence: float) -> SilenceScores:
+def score_silence(seen: Sequence[PredictedFrame], views: Views, min_confidence: float) -> SilenceScores:
     """False detections, apart for obstructed frames and for clear frames of states that have no class."""
     obstructed: list[tuple[bool, bool]] = []
     unlisted: list[bool] = []
@@ -329,7 +329,11 @@ class Evaluation:
 
 
 def evaluate(
-    seen: Sequence[SeenFrame], recordings: Sequence[RecordingFolder], procedure: Procedure, *, min_confidence: float
+    seen: Sequence[PredictedFrame],
+    recordings: Sequence[RecordingFolder],
+    procedure: Procedure,
+    *,
+    min_confidence: float,
 ) -> Evaluation:
     """Score what a detector saw in frames of these recordings."""
     views = read_views(recordings, procedure)
@@ -342,13 +346,13 @@ def evaluate(
 
 def draw_evaluation(
     folder: Path,
-    seen: Sequence[SeenFrame],
+    seen: Sequence[PredictedFrame],
     procedure: Procedure,
     *,
     min_confidence: float,
     uncalibrate: Calibration,
 ) -> list[Path]:
-    """Precision and recall, confusion and reliability as pictures.
+    """Precision and recall, confusion and reliability as images.
 
     `uncalibrate` is the calibration that the detections already have; the diagram shows them without it, too.
     """

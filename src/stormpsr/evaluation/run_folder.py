@@ -84,7 +84,7 @@ class RecordingRun:
     evidence_stride: int = 1
 
     def frames_in(self, data: str | Path) -> Path:
-        """Where the pictures are, given the data's folder."""
+        """Where the images are, given the data's folder."""
         return Path(data) / self.frames_path  # an absolute path replaces the folder
 
 

@@ -1,11 +1,11 @@
 # mypy: disallow-subclassing-any=False
 """A convolutional network whose features are read by learned queries, instead of being averaged.
 
-A part of an assembly can be a few pixels in a large picture. The average over all places hides it; a query that looks
+A part of an assembly can be a few pixels in a large image. The average over all places hides it; a query that looks
 for it finds it wherever it is. Features at strides 8 and 16 are merged: small parts still have a place of their own at
 8, and 16 knows what is around them. The network is cut off there, which saves the computation of its later layers.
 
-Shape legend: B pictures, H height, W width, 3 colours, D of a token, T tokens, Q queries, E of the embedding.
+Shape legend: B images, H height, W width, 3 colours, D of a token, T tokens, Q queries, E of the embedding.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _depthwise_block(width: int) -> nn.Sequential:
 def freeze_up_to(network: nn.Module, stride: int) -> list[nn.Module]:
     """Tell the layers up to a stride not to learn; they are returned, for whoever keeps them in evaluation mode.
 
-    Early layers of a network that was trained on many pictures are good as they are, and training is faster by half
+    Early layers of a network that was trained on many images are good as they are, and training is faster by half
     without them. A stride of 0 freezes nothing.
     """
     ends = [info["module"] for info in network.feature_info if info["reduction"] == stride]

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stormpsr.detectors.detection import CORRECT, WRONG
 from stormpsr.errors import InputError
 from stormpsr.models.attention_pooling import ReadByQueries
-from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalised_overlap
-from stormpsr.procedure.model import Procedure, StateKind
+from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
+from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
 
 _WRONG_WEIGHT = 4.0  # in the loss of the read-out: of eleven parts hardly ever more than one is wrong
 
@@ -56,7 +55,7 @@ class CompactConfig:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What training pictures show; rows where `readable_B` is false mean nothing."""
+    """What training images show; rows where `readable_B` is false mean nothing."""
 
     readable_B: Tensor  # bool: there is a box, and a state
     checked_B: Tensor  # bool: whether somebody made sure that the state can be read, or cannot
@@ -112,7 +111,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
 
     # ------------------------------------------------------------------ forward
     def forward(self, image_BSS3: Tensor, truth: Targets | None = None) -> CompactOutput:
-        """Look at pictures. With targets, wrongly placed boxes are replaced by true ones before the second look."""
+        """Look at images. With targets, wrongly placed boxes are replaced by true ones before the second look."""
         side = self.config.image_size
         cell_logits_BK, shares_BK4 = self.locator(image_BSS3)
         best_B4 = best_box(cell_logits_BK, shares_BK4).detach()
@@ -145,7 +144,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
     def _corrected(self, shares_B4: Tensor, truth: Targets) -> Tensor:
         """Predicted boxes, with the true one where a predicted one misses: early in training most of them do."""
         true_B4 = truth.corners_B4 / self.config.image_size
-        misses_B = truth.readable_B & (generalised_overlap(shares_B4, true_B4) <= 0.4)
+        misses_B = truth.readable_B & (generalized_box_iou(shares_B4, true_B4) <= 0.4)
         return torch.where(misses_B[:, None], true_B4, shares_B4)
 
     def _evidence_of_parts(self, part_logits_BC3: Tensor) -> Tensor:

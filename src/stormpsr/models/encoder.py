@@ -78,14 +78,14 @@ class SpatialEncoder(nn.Module):
         return self
 
     def look_at(self, image_BHW3: Tensor, motion: Motion | None = None) -> Tensor:
-        """What the backbone sees of pictures: all of them, or the assembly's surroundings, perhaps moved."""
+        """What the backbone sees of images: all of them, or the assembly's surroundings, perhaps moved."""
         if self.locator is None:
             return image_BHW3
         with torch.no_grad():
             return crop(image_BHW3, self.locator.locate(image_BHW3), self.crop_size, motion)
 
     def normalise(self, image_BHW3: Tensor) -> Tensor:
-        """Pictures as they are stored (uint8, or float from 0 to 255) as the backbone wants them: (B, 3, H, W)."""
+        """Images as they are stored (uint8, or float from 0 to 255) as the backbone wants them: (B, 3, H, W)."""
         scaled_BHW3 = (image_BHW3.to(self.mean_3.dtype) / 255.0 - self.mean_3) / self.std_3
         return scaled_BHW3.permute(0, 3, 1, 2)
 

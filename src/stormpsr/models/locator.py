@@ -1,12 +1,12 @@
 # mypy: disallow-subclassing-any=False
-"""A small network that says where in a picture the assembly is, and the crop of the picture around it.
+"""A small network that says where in a image the assembly is, and the crop of the image around it.
 
-The assembly often fills a third of a first-person picture, and its smallest parts are a few pixels wide. A network that
+The assembly often fills a third of a first-person image, and its smallest parts are a few pixels wide. A network that
 spends all its pixels on the assembly sees more of it, and need not learn to find it. The detector and the spatial
 encoder both look this way.
 
-Shape legend: B pictures, H height, W width, 3 colours, K cells of a grid, R rows of pictures with a box, 4 corners
-(left, top, right, bottom as shares of the picture).
+Shape legend: B images, H height, W width, 3 colours, K cells of a grid, R rows of images with a box, 4 corners
+(left, top, right, bottom as shares of the image).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch.nn import functional
 _LOOK = 80  # pixels of a side that the locator sees: enough to find a thing, too few to read it
 _CELLS = 20  # of a side
 _WIDEN = 1.25  # what surrounds the assembly tells whether a hand covers it
-_LEAST_SIDE = 0.05  # of a box, as a share of the picture
-_GREY = 127.5  # beyond the picture's border
+_LEAST_SIDE = 0.05  # of a box, as a share of the image
+_GREY = 127.5  # beyond the image's border
 
 
 class Locator(nn.Module):
@@ -33,18 +33,18 @@ class Locator(nn.Module):
         self.coarse = nn.Sequential(_block(48, 96, stride=2), _block(96, 96), _block(96, 96), _block(96, 48))
         self.where = nn.Sequential(_block(48, 48), nn.Conv2d(48, 5, 1))
         with torch.no_grad():
-            self.where[-1].bias[1:] = 1.5  # boxes start about a third of a picture wide
+            self.where[-1].bias[1:] = 1.5  # boxes start about a third of a image wide
         line = (torch.arange(_CELLS) + 0.5) / _CELLS
         y, x = torch.meshgrid(line, line, indexing="ij")
         self.register_buffer("middle_K4", torch.stack([x, y, x, y], dim=-1).reshape(-1, 4), persistent=False)
         self.register_buffer("sign_4", torch.tensor([-1.0, -1.0, 1.0, 1.0]), persistent=False)
 
     def forward(self, image_BHW3: Tensor) -> tuple[Tensor, Tensor]:
-        """A logit per cell, (B, K), and the box that each cell proposes, (B, K, 4). Pictures go from 0 to 255."""
-        picture = (image_BHW3.permute(0, 3, 1, 2).to(self.sign_4.dtype) - _GREY) / _GREY
-        if picture.shape[-2:] != (_LOOK, _LOOK):
-            picture = functional.interpolate(picture, size=(_LOOK, _LOOK), mode="area")
-        fine = self.fine(picture.contiguous(memory_format=torch.channels_last))
+        """A logit per cell, (B, K), and the box that each cell proposes, (B, K, 4). Images go from 0 to 255."""
+        image = (image_BHW3.permute(0, 3, 1, 2).to(self.sign_4.dtype) - _GREY) / _GREY
+        if image.shape[-2:] != (_LOOK, _LOOK):
+            image = functional.interpolate(image, size=(_LOOK, _LOOK), mode="area")
+        fine = self.fine(image.contiguous(memory_format=torch.channels_last))
         around = functional.interpolate(self.coarse(fine), scale_factor=2.0, mode="nearest")
         said = self.where(fine + around)
         distance_BK4 = functional.softplus(said[:, 1:]).flatten(2).transpose(1, 2) * (2 / _CELLS)
@@ -73,7 +73,7 @@ def box_losses(logits_RK: Tensor, proposed_RK4: Tensor, corners_R4: Tensor) -> t
     near_R9 = _around(cell_R)
     rows_R1 = torch.arange(len(cell_R), device=cell_R.device)[:, None]
     near_R94 = proposed_RK4[rows_R1, near_R9]
-    overlap_X = generalised_overlap(near_R94.flatten(0, 1), corners_R4.repeat_interleave(near_R9.shape[1], dim=0))
+    overlap_X = generalized_box_iou(near_R94.flatten(0, 1), corners_R4.repeat_interleave(near_R9.shape[1], dim=0))
     return functional.cross_entropy(logits_RK, cell_R, label_smoothing=0.05), 2.0 * (1 - overlap_X).mean()
 
 
@@ -88,7 +88,7 @@ class Motion:
 
 
 def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | None = None) -> Tensor:
-    """Square pictures of the surroundings of boxes, (B, size, size, 3) from 0 to 255, grey beyond the border."""
+    """Square images of the surroundings of boxes, (B, size, size, 3) from 0 to 255, grey beyond the border."""
     centre_B2 = (corners_B4[:, :2] + corners_B4[:, 2:]) / 2
     half_B = (corners_B4[:, 2:] - corners_B4[:, :2]).amax(dim=1).clamp(min=_LEAST_SIDE) / 2 * _WIDEN
     angle_B = torch.zeros_like(half_B)
@@ -96,22 +96,22 @@ def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | Non
         centre_B2 = centre_B2 + motion.shift_B2 * half_B[:, None]
         half_B, angle_B = half_B * motion.scale_B, motion.angle_B
     cos, sin = angle_B.cos() * half_B, angle_B.sin() * half_B
-    to_picture_B23 = torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
-    to_unit_B23 = to_picture_B23 * 2  # the grid goes from -1 to 1
+    to_image_B23 = torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
+    to_unit_B23 = to_image_B23 * 2  # the grid goes from -1 to 1
     to_unit_B23[:, :, 2] -= 1
     grid = functional.affine_grid(to_unit_B23, [len(half_B), 3, size, size], align_corners=False)
-    picture = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
-    return functional.grid_sample(picture, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
+    image = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
+    return functional.grid_sample(image, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
 
 
 # ---------------------------------------------------------------------- boxes
-def overlap(a_R4: Tensor, b_R4: Tensor) -> Tensor:
+def box_iou(a_R4: Tensor, b_R4: Tensor) -> Tensor:
     """Intersection over union of boxes pairwise."""
     shared, both = _areas(a_R4, b_R4)
     return shared / both
 
 
-def generalised_overlap(a_R4: Tensor, b_R4: Tensor) -> Tensor:
+def generalized_box_iou(a_R4: Tensor, b_R4: Tensor) -> Tensor:
     """The same, but less than 0 where boxes are apart, so that there is something to follow."""
     shared, both = _areas(a_R4, b_R4)
     around = torch.maximum(a_R4[:, 2:], b_R4[:, 2:]) - torch.minimum(a_R4[:, :2], b_R4[:, :2])

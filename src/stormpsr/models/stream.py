@@ -25,7 +25,7 @@ from stormpsr.models.temporal import (
 
 
 class SpatioTemporalModel(nn.Module):
-    """From pictures to logits. Frames that do not exist are encoded like the others, and then masked."""
+    """From images to logits. Frames that do not exist are encoded like the others, and then masked."""
 
     def __init__(self, encoder: SpatialEncoder, temporal: TemporalModel) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ def stage_sizes(config: Config, n_components: int) -> list[StageSize]:
     size, dim, n = config.encoder.image_size, config.encoder.embedding_dim, config.clips.n_window
     encoder = stream.encoder
     seen = config.encoder.crop_size or size
-    whole, picture = torch.zeros(1, size, size, 3, device="meta"), torch.zeros(1, 3, seen, seen, device="meta")
+    whole, image = torch.zeros(1, size, size, 3, device="meta"), torch.zeros(1, 3, seen, seen, device="meta")
     h_BD = torch.zeros(1, dim, device="meta")
     clip_BND = torch.zeros(1, n, dim, device="meta")
     mask_BN = torch.ones(1, n, dtype=torch.bool, device="meta")
@@ -80,7 +80,7 @@ def stage_sizes(config: Config, n_components: int) -> list[StageSize]:
     locator = encoder.locator
     return [
         *([] if locator is None else [stage("locator", "finds the assembly", locator, (whole,), (4,), "frame")]),
-        stage("backbone", config.encoder.backbone, encoder.backbone, (picture,), (dim,), "frame"),
+        stage("backbone", config.encoder.backbone, encoder.backbone, (image,), (dim,), "frame"),
         stage("projection 1", "first layer of g", encoder.first_projection, (h_BD,), (dim,), "frame"),
         stage("projection 2, 3", "rest of g, for training only", encoder.projection, (h_BD,), (dim,), "frame", False),
         stage("temporal", kind, stream.temporal, (clip_BND, mask_BN), (n_components,), "clip"),

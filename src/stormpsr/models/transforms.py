@@ -1,4 +1,4 @@
-"""Pictures from files, brought to the square size that a network takes."""
+"""Images from files, brought to the square size that a network takes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from stormpsr.data.recording import read_image
-from stormpsr.detectors.detection import Image
+from stormpsr.data.recording import Image, read_image
 
 PADDING = 114  # grey, as detectors usually pad
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image file."""
-    height, width = read_image(path).shape[:2]
-    return width, height
 
 
 @dataclass(frozen=True, slots=True)

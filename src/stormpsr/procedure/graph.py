@@ -1,4 +1,4 @@
-"""Which assembly state follows which, as a graph, as text for the terminal, and as Mermaid. `procedure_svg` draws it.
+"""Which assembly state follows which, as a graph, as text for the terminal, and as Mermaid.
 
 Per variant, a state follows another if one is part of the other, the components in which they differ are ones that
 the variant expects to be installed (or removed), no state that the detector knows lies in between, and it leads away
@@ -8,12 +8,15 @@ where nothing leads on, as after taking off what is to be put back, the way back
 
 from __future__ import annotations
 
+import colorsys
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stormpsr.procedure.model import Procedure, StateBits, StepKind, Variant, bit_string, step_id_of
+
+_GOLDEN_ANGLE = 0.618034  # in turns: hues of neighbours lie far apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +224,12 @@ def mermaid_drawing(procedure: Procedure, graphs: Sequence[StateGraph]) -> str:
         if len(graphs) > 1:
             lines.append("  end")
     return "\n".join(lines) + "\n"
+
+
+def component_colours(procedure: Procedure) -> list[str]:
+    """A colour per component: its own, or one that differs from its neighbours'."""
+    colours = []
+    for k, component in enumerate(procedure.components):
+        red, green, blue = colorsys.hls_to_rgb((0.58 + k * _GOLDEN_ANGLE) % 1.0, 0.52 + 0.08 * (k % 3 - 1), 0.5)
+        colours.append(component.colour or f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}")
+    return colours

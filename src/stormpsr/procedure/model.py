@@ -18,6 +18,8 @@ from stormpsr.errors import InputError
 
 StateBits = tuple[int, ...]  # per component: 1 correct, 0 absent, -1 present but wrong
 
+ABSENT, CORRECT, WRONG = 0, 1, 2  # columns of what is read per component
+
 
 class StepKind(IntEnum):
     """What happened to the component. The values are the offsets inside a component's three step ids."""

@@ -77,7 +77,7 @@ _TEMPLATE_NOTES = (
     ("fps: ", "# Frames per second of the videos and of the labels' frame numbers.\n"),
     (
         "# what the detector may report,",
-        "# Stages of the object that can be told from one clear picture. Change, remove or add lines: the steps up to\n"
+        "# Stages of the object that can be told from one clear image. Change, remove or add lines: the steps up to\n"
         "# a stage that you leave out are recognised together with those of the next one.\n",
     ),
     (

@@ -1,1 +1,1 @@
-"""The recogniser: pictures in, step events out. Streaming, batched, and what is needed to tune and judge it."""
+"""The recogniser: images in, step events out. Streaming, batched, and what is needed to tune and evaluate it."""

@@ -1,4 +1,4 @@
-"""The picture, the box, and beside them the check-list with ticks and evidence bars, as a video."""
+"""The image, the box, and beside them the check-list with ticks and evidence bars, as a video."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stormpsr.errors import InputError
 
 Box = tuple[float, float, float, float]
 
-_LONG_SIDE = 640  # pixels of the picture's longer side; smaller sources are enlarged
+_LONG_SIDE = 640  # pixels of the image's longer side; smaller sources are enlarged
 _PANEL_WIDTH = 420
 _LEAST_HEIGHT = 480
 _BACKGROUND, _TEXT, _FAINT, _RAIL = (24, 26, 30), (236, 236, 232), (140, 144, 150), (58, 62, 68)
@@ -102,10 +102,10 @@ def _draw_box(picture: Image, box: Box, scale: float) -> None:
 
 
 def _panel(checklist: Checklist, share_S: NDArray[np.float64], height: int, time_seconds: float, title: str) -> Image:
-    from PIL import Image as Pictures
+    from PIL import Image as Images
     from PIL import ImageDraw
 
-    panel = Pictures.new("RGB", (_PANEL_WIDTH, height), _BACKGROUND)
+    panel = Images.new("RGB", (_PANEL_WIDTH, height), _BACKGROUND)
     pen: Any = ImageDraw.Draw(panel)
     pen.text((20, 14), title, font=_font(19), fill=_TEXT)
     pen.text((_PANEL_WIDTH - 20, 15), _clock(time_seconds), font=_font(18), fill=_FAINT, anchor="ra")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.decoding.predictions import PerceptDecoder, PerceptTable
+from stormpsr.decoding.predictions import PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol
 from stormpsr.evaluation.run_folder import (
@@ -30,7 +30,7 @@ from stormpsr.evaluation.run_folder import (
 from stormpsr.evaluation.score_files import summary_json
 from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
 from stormpsr.recognizer.model_folder import RecognizerModel, read_metrics, write_metrics
-from stormpsr.recognizer.offline import LabelledPercepts, OnProgress, perceive_recordings, what_could_be_seen
+from stormpsr.recognizer.offline import LabelledPredictions, OnProgress, predict_recordings, read_views_of
 
 EVIDENCE_EVERY = 5  # frames
 
@@ -57,10 +57,12 @@ def evaluate_model(
     results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
     if out is not None:
         _claim(out, model, data, split)
-    for recording, percepts in perceive_recordings(model, recordings, cache, on_progress=on_progress):
-        labelled = LabelledPercepts.of(recording, percepts, model.procedure)
-        run, judged = judge(model, labelled, chosen, data=data, protocol=protocol, unexpected=unexpected)
-        for method, result in judged.items():
+    for recording, predictions in predict_recordings(model, recordings, cache, on_progress=on_progress):
+        labelled = LabelledPredictions.of(recording, predictions, model.procedure)
+        run, scored_by_method = evaluate_recording(
+            model, labelled, chosen, data=data, protocol=protocol, unexpected=unexpected
+        )
+        for method, result in scored_by_method.items():
             results[method].append(result)
         if out is not None:
             write_recording(out, run)
@@ -96,9 +98,9 @@ def _claim(out: Path, model: RecognizerModel, data: Path, split: str | None) -> 
         (out / RUN_FILE).unlink()  # it is written last: until then the run is unfinished
 
 
-def judge(
+def evaluate_recording(
     model: RecognizerModel,
-    labelled: LabelledPercepts,
+    labelled: LabelledPredictions,
     methods: Sequence[str],
     *,
     data: Path | None = None,
@@ -106,7 +108,7 @@ def judge(
     unexpected: str = "drop",
 ) -> tuple[RecordingRun, Mapping[str, RecordingResult]]:
     """One recording: what each method reports, how good that is, and the evidence for it."""
-    recording, procedure, table = labelled.recording, model.procedure, labelled.percepts
+    recording, procedure, table = labelled.recording, model.procedure, labelled.predictions
     events: dict[str, tuple[StepEvent, ...]] = {}
     evidence: dict[str, NDArray[np.float16]] = {}
     results: dict[str, RecordingResult] = {}
@@ -115,7 +117,7 @@ def judge(
         found, evidence[method] = decode_with_evidence(decoder, table, recording.n_frames)
         events[method] = tuple(found)
         results[method] = labelled.result(found, procedure, protocol)
-    seen = what_could_be_seen(recording.path, recording.n_frames, procedure)
+    seen = read_views_of(recording.path, recording.n_frames, procedure)
     run = RecordingRun(
         name=recording.name,
         variant=labelled.variant,
@@ -141,15 +143,15 @@ def judge(
 
 
 def decode_with_evidence(
-    decoder: PerceptDecoder, table: PerceptTable, n_frames: int
+    decoder: PredictionDecoder, table: PredictionTable, n_frames: int
 ) -> tuple[list[StepEvent], NDArray[np.float16]]:
     """Events, and the greatest share of the needed evidence in every k frames, (G, S); 1 where a step is completed."""
     decoder.reset()
     events: list[StepEvent] = []
     share_GS = np.zeros((-(-n_frames // EVIDENCE_EVERY), len(decoder.procedure.steps)))
-    for percept in table:
-        new = decoder.update(percept)
-        row_S = share_GS[min(percept.index // EVIDENCE_EVERY, len(share_GS) - 1)]
+    for prediction in table:
+        new = decoder.update(prediction)
+        row_S = share_GS[min(prediction.index // EVIDENCE_EVERY, len(share_GS) - 1)]
         np.maximum(row_S, np.minimum(decoder.share, 1.0), out=row_S)
         row_S[[event.step_id for event in new]] = 1.0
         events += new

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 
 from stormpsr.decoding.fusion import FusionMethod, FusionSettings
-from stormpsr.decoding.predictions import Bridge, PerceptDecoder
+from stormpsr.decoding.predictions import Bridge, PredictionDecoder
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -211,9 +211,9 @@ class RecognizerModel:
 
     def decoder(
         self, method: str | None = None, variant: str | None = None, unexpected: str = "drop"
-    ) -> PerceptDecoder:
+    ) -> PredictionDecoder:
         """From what the networks say to events."""
-        return PerceptDecoder(
+        return PredictionDecoder(
             self.procedure, variant, self.fusion_settings(self.method_or_fallback(method), unexpected), self.bridge()
         )
 

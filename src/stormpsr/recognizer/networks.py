@@ -1,6 +1,6 @@
 """Both networks on frames, one at a time: every frame is looked at once, however many methods decide upon it.
 
-Shape legend: B pictures or windows, S pixels of a side, 3 colours, D dimensions, N frames of a window, C components.
+Shape legend: B images or windows, S pixels of a side, 3 colours, D dimensions, N frames of a window, C components.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from stormpsr.data.events import StateDetection
 from stormpsr.data.frame_cache import resize_square
 from stormpsr.data.recording import Frame, Image
-from stormpsr.decoding.predictions import Percept
+from stormpsr.data.sampling import window_offsets
+from stormpsr.decoding.predictions import Prediction
 from stormpsr.errors import InputError
 from stormpsr.recognizer.model_folder import RecognizerSettings
 from stormpsr.recognizer.schedule import EmbeddingRing, Schedule
-from stormpsr.training.sampling import window_offsets
 
 if TYPE_CHECKING:
     from stormpsr.config import Config
@@ -63,7 +63,7 @@ class Networks:
         return EmbeddingRing(self.offsets_N, self.schedule().encoder_stride, dim)
 
     def detect(self, images: Sequence[Image], ticks: Sequence[int]) -> list[tuple[StateDetection, ...]]:
-        """The detections in pictures, most confident first. Numbers are rounded as they are kept on disk."""
+        """The detections in images, most confident first. Numbers are rounded as they are kept on disk."""
         assert self.detector is not None
         found = self.detector.detect(images, min_confidence=self.settings.detector_min_confidence)
         return [
@@ -80,7 +80,7 @@ class Networks:
         ]
 
     def encode(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Embeddings of pictures, (B, D)."""
+        """Embeddings of images, (B, D)."""
         assert self.stream is not None
         size = self.stream.encoder.image_size
         image_BSS3 = torch.from_numpy(np.stack([resize_square(image, size) for image in images]))
@@ -95,7 +95,7 @@ class Networks:
             return np.asarray(torch.sigmoid(logits_BC).numpy(), dtype=np.float32)
 
 
-class Perception:
+class FramePredictor:
     """Feed it every frame; it says what the networks that were due made of it."""
 
     def __init__(self, networks: Networks) -> None:
@@ -108,7 +108,7 @@ class Perception:
         self._schedule.reset()
         self._ring.reset()
 
-    def update(self, frame: Frame) -> Percept | None:
+    def update(self, frame: Frame) -> Prediction | None:
         """What is to be known of the frame; None if an earlier frame stands for the same tick already."""
         due = self._schedule.next(frame.time_seconds)
         if due is None:
@@ -120,4 +120,4 @@ class Perception:
         if due.predict:
             embedding_ND, known_N = self._ring.window(due.slot)
             change_C = self.networks.predict(embedding_ND[None], known_N[None])[0]
-        return Percept(due.tick, frame.index, frame.time_seconds, detections, change_C)
+        return Prediction(due.tick, frame.index, frame.time_seconds, detections, change_C)

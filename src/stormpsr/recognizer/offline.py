@@ -2,11 +2,11 @@
 
 The batched twin: what the networks say about whole recordings, many frames at a time, kept on disk.
 
-Which network is due when, which embeddings make up a window, and how percepts become events is the same code as in
-streaming recognition; only the networks see several pictures at once. What is on disk is taken if the same networks
-made it from the same pictures, and made again otherwise: tuning and judging once more takes no time.
+Which network is due when, which embeddings make up a window, and how predictions become events is the same code as in
+streaming recognition; only the networks see several images at once. What is on disk is taken if the same networks
+made it from the same images, and made again otherwise: tuning and judging once more takes no time.
 
-Shape legend: B pictures or windows of a batch, N frames of a window, D dimensions.
+Shape legend: B images or windows of a batch, N frames of a window, D dimensions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import Frame, Recording, open_recording
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
-from stormpsr.decoding.predictions import Percept, PerceptDecoder, PerceptTable
+from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
@@ -39,20 +39,20 @@ _VISIBLE_EVERY = 10  # frames
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledPercepts:
-    """A recording with labels and percepts."""
+class LabelledPredictions:
+    """A recording with labels and predictions."""
 
     recording: Recording
     variant: str
     labels: tuple[StepEvent, ...]
-    percepts: PerceptTable
+    predictions: PredictionTable
 
     @classmethod
-    def of(cls, recording: Recording, percepts: PerceptTable, procedure: Procedure) -> LabelledPercepts:
+    def of(cls, recording: Recording, predictions: PredictionTable, procedure: Procedure) -> LabelledPredictions:
         if recording.steps is None:
             cure = f"it needs {STEPS_FILE}; 'stormpsr labels convert' makes one from states"
-            raise InputError("the recording has no labels to judge by", path=recording.path, cure=cure)
-        return cls(recording, variant_name_of(recording, procedure), recording.steps, percepts)
+            raise InputError("the recording has no labels to evaluate_recording by", path=recording.path, cure=cure)
+        return cls(recording, variant_name_of(recording, procedure), recording.steps, predictions)
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class Seen:
     visible_stride: int = _VISIBLE_EVERY
 
 
-def what_could_be_seen(folder: Path, n_frames: int, procedure: Procedure) -> Seen:
+def read_views_of(folder: Path, n_frames: int, procedure: Procedure) -> Seen:
     """From `visibility.csv` where there is one, else from annotated boxes."""
     if (folder / VISIBILITY_FILE).is_file():
         visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
@@ -119,8 +119,10 @@ _FRAMES_AT_ONCE = 64
 OnProgress = Callable[[str, int, int], None]  # recording, frames done, frames in all
 
 
-def perceive(networks: Networks, frames: Iterable[Frame], *, batch_size: int = _FRAMES_AT_ONCE) -> Iterator[Percept]:
-    """The percepts of frames, as `Perception` would make them one by one."""
+def predict_recording(
+    networks: Networks, frames: Iterable[Frame], *, batch_size: int = _FRAMES_AT_ONCE
+) -> Iterator[Prediction]:
+    """The predictions of frames, as `FramePredictor` would make them one by one."""
     schedule, ring = networks.schedule(), networks.ring()
     counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
     while chunk := list(islice(counted, batch_size)):
@@ -131,13 +133,13 @@ def perceive(networks: Networks, frames: Iterable[Frame], *, batch_size: int = _
         changes = _changes(networks, ring, chunk)
         for frame, due in chunk:
             seen, change_C = detections.get(due.tick), changes.get(due.tick)
-            yield Percept(due.tick, frame.index, frame.time_seconds, seen, change_C)
+            yield Prediction(due.tick, frame.index, frame.time_seconds, seen, change_C)
 
 
 def _changes(
     networks: Networks, ring: EmbeddingRing, chunk: Sequence[tuple[Frame, Due]]
 ) -> dict[int, NDArray[np.float32]]:
-    """The temporal model's word by tick. All pictures are encoded at once, then all windows are cut in order."""
+    """The temporal model's word by tick. All images are encoded at once, then all windows are cut in order."""
     to_encode = [frame.image for frame, due in chunk if due.encode]
     embeddings = iter(networks.encode(to_encode) if to_encode else ())
     windows = []
@@ -152,24 +154,24 @@ def _changes(
     return dict(zip((tick for tick, *_ in windows), change_BC, strict=True))
 
 
-def perceive_recordings(
+def predict_recordings(
     model: RecognizerModel,
     recordings: Sequence[RecordingFolder],
     cache: Path,
     *,
     on_progress: OnProgress | None = None,
-) -> Iterator[tuple[Recording, PerceptTable]]:
-    """Each recording with its percepts, made first where they are not in the cache yet."""
+) -> Iterator[tuple[Recording, PredictionTable]]:
+    """Each recording with its predictions, made first where they are not in the cache yet."""
     digest = model.digest()
     for folder in recordings:
         recording = open_recording(folder, model.procedure)
-        pictures = recording.source.fingerprint()
-        made_from = f"networks {digest}, pictures {pictures}, {recording.n_frames} frames at {recording.fps} per second"
-        path = cache / digest / f"{recording.name}-{pictures}.npz"
-        table = PerceptTable.load(path, made_from)
+        images = recording.source.fingerprint()
+        made_from = f"networks {digest}, images {images}, {recording.n_frames} frames at {recording.fps} per second"
+        path = cache / digest / f"{recording.name}-{images}.npz"
+        table = PredictionTable.load(path, made_from)
         if table is None:
             frames = _watched(recording, on_progress)
-            table = PerceptTable.of(perceive(model.networks, frames), model.procedure.n_components)
+            table = PredictionTable.of(predict_recording(model.networks, frames), model.procedure.n_components)
             if not len(table):
                 raise InputError("the recording has no frames", path=recording.path)
             table.save(path, made_from)
@@ -185,7 +187,7 @@ def _watched(recording: Recording, on_progress: OnProgress | None) -> Iterator[F
             on_progress(recording.name, done, recording.n_frames)
 
 
-def decode_table(decoder: PerceptDecoder, percepts: Iterable[Percept]) -> list[StepEvent]:
+def decode_table(decoder: PredictionDecoder, predictions: Iterable[Prediction]) -> list[StepEvent]:
     """The events of a whole recording."""
     decoder.reset()
-    return [event for percept in percepts for event in decoder.update(percept)]
+    return [event for prediction in predictions for event in decoder.update(prediction)]

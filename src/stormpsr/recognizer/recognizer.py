@@ -1,4 +1,4 @@
-"""The streaming recogniser: the one way from pictures to step events.
+"""The streaming recogniser: the one way from images to step events.
 
     recognizer = Recognizer.load("models/vehicle", variant="assy")
     for frame in source.frames():
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
 from stormpsr.data.recording import Frame
-from stormpsr.decoding.predictions import Percept, PerceptDecoder
+from stormpsr.decoding.predictions import Prediction, PredictionDecoder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 from stormpsr.recognizer.model_folder import DEFAULT_MODEL, RecognizerModel, load_model
-from stormpsr.recognizer.networks import Perception
+from stormpsr.recognizer.networks import FramePredictor
 
 Unexpected = Literal["drop", "report"]
 
@@ -31,10 +31,10 @@ Unexpected = Literal["drop", "report"]
 class Recognizer:
     """Feed it every frame; it returns the steps that the frame completes."""
 
-    def __init__(self, perception: Perception, decoder: PerceptDecoder, notes: Sequence[str] = ()) -> None:
-        self.perception, self.decoder = perception, decoder
+    def __init__(self, predictor: FramePredictor, decoder: PredictionDecoder, notes: Sequence[str] = ()) -> None:
+        self.predictor, self.decoder = predictor, decoder
         self.notes = tuple(notes)  # what a user should know, for example that a stream is missing
-        self.percept: Percept | None = None  # what the networks said about the latest frame
+        self.prediction: Prediction | None = None  # what the networks said about the latest frame
 
     @classmethod
     def load(
@@ -67,7 +67,7 @@ class Recognizer:
         unexpected: Unexpected = "drop",
     ) -> Recognizer:
         """A recogniser of a model that is loaded already."""
-        return cls(Perception(model.networks), model.decoder(method, variant, unexpected), model.notes)
+        return cls(FramePredictor(model.networks), model.decoder(method, variant, unexpected), model.notes)
 
     @property
     def procedure(self) -> Procedure:
@@ -79,17 +79,17 @@ class Recognizer:
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
-        self.perception.reset()
+        self.predictor.reset()
         self.decoder.reset()
-        self.percept = None
+        self.prediction = None
 
     def update(self, frame: Frame) -> list[StepEvent]:
         """The steps that are completed now. A second frame for the same tick of the clock changes nothing."""
-        percept = self.perception.update(frame)
-        if percept is None:
+        prediction = self.predictor.update(frame)
+        if prediction is None:
             return []
-        self.percept = percept
-        return self.decoder.update(percept)
+        self.prediction = prediction
+        return self.decoder.update(prediction)
 
     # ------------------------------------------------------------------ for displays
     @property
@@ -116,11 +116,11 @@ class Recognizer:
 class SeveralMethods:
     """Several methods side by side upon one look at every frame."""
 
-    def __init__(self, perception: Perception, decoders: Mapping[str, PerceptDecoder]) -> None:
+    def __init__(self, predictor: FramePredictor, decoders: Mapping[str, PredictionDecoder]) -> None:
         if not decoders:
             raise InputError("there is no method to compare")
-        self.perception, self.decoders = perception, dict(decoders)
-        self.percept: Percept | None = None
+        self.predictor, self.decoders = predictor, dict(decoders)
+        self.prediction: Prediction | None = None
 
     @classmethod
     def of(
@@ -134,19 +134,19 @@ class SeveralMethods:
         """All methods of the main table, or those that are named."""
         chosen = model.methods if methods is None else methods
         decoders = {method: model.decoder(method, variant, unexpected) for method in chosen}
-        return cls(Perception(model.networks), decoders)
+        return cls(FramePredictor(model.networks), decoders)
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
-        self.perception.reset()
+        self.predictor.reset()
         for decoder in self.decoders.values():
             decoder.reset()
-        self.percept = None
+        self.prediction = None
 
     def update(self, frame: Frame) -> dict[str, list[StepEvent]]:
         """The steps that are completed now, by method."""
-        percept = self.perception.update(frame)
-        if percept is None:
+        prediction = self.predictor.update(frame)
+        if prediction is None:
             return {method: [] for method in self.decoders}
-        self.percept = percept
-        return {method: decoder.update(percept) for method, decoder in self.decoders.items()}
+        self.prediction = prediction
+        return {method: decoder.update(prediction) for method, decoder in self.decoders.items()}

@@ -25,7 +25,7 @@ from stormpsr.recognizer.model_folder import (
     save_settings,
     write_metrics,
 )
-from stormpsr.recognizer.offline import LabelledPercepts
+from stormpsr.recognizer.offline import LabelledPredictions
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
@@ -79,7 +79,7 @@ def grid_of(method: str, narrowed: Mapping[str, Sequence[float | None]] | None =
 def score_settings(
     model: RecognizerModel,
     method: str,
-    recordings: Sequence[LabelledPercepts],
+    recordings: Sequence[LabelledPredictions],
     settings: Sequence[MethodSettings],
     *,
     on_progress: Callable[[int, int], None] | None = None,
@@ -102,21 +102,21 @@ def score_settings(
 
 
 def _score_part(
-    model: RecognizerModel, method: str, labelled: LabelledPercepts, part: Sequence[MethodSettings]
+    model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[MethodSettings]
 ) -> list[Scores]:
     shared = model.fusion_settings(method)
     grid = FusionGrid(model.procedure, labelled.variant, [replace(shared, **asdict(own)) for own in part])
     bridge = model.bridge()
-    for percept in labelled.percepts:
-        for moment in bridge.moments(percept):
+    for prediction in labelled.predictions:
+        for moment in bridge.moments(prediction):
             grid.rest(moment.tick)
-            grid.update(moment.detections, moment.change_C, moment.tick, percept.index)
+            grid.update(moment.detections, moment.change_C, moment.tick, prediction.index)
     known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
     return [_score_once(events, labelled, known) for events in grid.events]
 
 
 def _score_once(
-    events: list[StepEvent], labelled: LabelledPercepts, known: dict[tuple[tuple[int, int], ...], Scores]
+    events: list[StepEvent], labelled: LabelledPredictions, known: dict[tuple[tuple[int, int], ...], Scores]
 ) -> Scores:
     key = tuple((event.frame, event.step_id) for event in events)
     if key not in known:
@@ -192,7 +192,7 @@ def _most_typical(best: Sequence[Scored]) -> Scored:
     return best[agreeing.index(max(agreeing))]
 
 
-def front(scored: Sequence[Scored]) -> list[Scored]:
+def pareto_front(scored: Sequence[Scored]) -> list[Scored]:
     """The settings that no other beats in F1 without being later, from the earliest to the surest."""
     found: list[Scored] = []
     for one in sorted((s for s in scored if s.delay_seconds is not None), key=lambda s: (_delay(s), -s.f1)):
@@ -223,13 +223,15 @@ def store_tuned(model: RecognizerModel, chosen: Mapping[str, Scored], about: Map
 _COLOURS = {"detection": "#b8860b", "temporal": "#3a6fb0", "average": "#b03a48"}
 
 
-def plot_fronts(path: Path, scored: Mapping[str, Sequence[Scored]], chosen: Mapping[str, Scored], title: str) -> None:
-    """Every setting as a dot, each method's front as a line, the chosen settings marked."""
+def plot_pareto_fronts(
+    path: Path, scored: Mapping[str, Sequence[Scored]], chosen: Mapping[str, Scored], title: str
+) -> None:
+    """Every setting as a dot, each method's Pareto front as a line, the chosen settings marked."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise MissingExtraError("drawing the front", "plot", "matplotlib") from error
+        raise MissingExtraError("drawing the pareto_front", "plot", "matplotlib") from error
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -238,13 +240,13 @@ def plot_fronts(path: Path, scored: Mapping[str, Sequence[Scored]], chosen: Mapp
         colour = _COLOURS.get(method, "#555555")
         dots = [one for one in tried if one.delay_seconds is not None]
         axes.scatter([s.delay_seconds for s in dots], [s.f1 for s in dots], s=3, alpha=0.15, color=colour, linewidths=0)
-        edge = front(tried)
+        edge = pareto_front(tried)
         label = METHOD_TITLES.get(method, method)
         axes.plot([s.delay_seconds for s in edge], [s.f1 for s in edge], color=colour, label=label, linewidth=1.8)
         best = chosen[method]
         if best.delay_seconds is not None:
             axes.plot(best.delay_seconds, best.f1, marker="o", markersize=9, color=colour, markeredgecolor="black")
-    edges = [s for tried in scored.values() for s in front(tried)]
+    edges = [s for tried in scored.values() for s in pareto_front(tried)]
     if edges:  # settings that recognise next to nothing are of no interest
         low = min(s.f1 for s in edges)
         axes.set_ylim(max(0.0, min(low, 0.5) - 0.05), 1.0)

@@ -6,15 +6,15 @@ Bodies are made of convex pieces; the shadow of a convex piece on a plane is the
 hulls are filled in a map of the table, the map is blurred (a lamp is not a point) and looked up where a pixel's ray
 meets the table. It costs a fraction of a millisecond; a shadow map in the renderer would cost a pass per light.
 
-Shape legend: N points, V vertices, H W the picture.
+Shape legend: N points, V vertices, H W the image.
 
 What is behind everything: the table top with its shadows, and the room beyond its edge.
 
-A textured plane that fills the picture costs a software renderer more than all parts and hands together. A plane is
-also the one thing that needs no renderer: each pixel's ray meets the table at a point that is looked up in a picture
+A textured plane that fills the image costs a software renderer more than all parts and hands together. A plane is
+also the one thing that needs no renderer: each pixel's ray meets the table at a point that is looked up in a image
 of the table. The room is looked up by direction, and only in frames that see past the table's edge.
 
-Shape legend: H W the picture, Y X the table's picture.
+Shape legend: H W the image, Y X the table's image.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _PATTERNS = {"wood": _wood, "mat": _mat, "fabric": _fabric, "concrete": _concret
 def table_texture(
     kind: str, colour: Sequence[float], accent: Sequence[float], seed: int, size: int = 512
 ) -> NDArray[np.uint8]:
-    """A square picture, red green blue, of a table top whose pattern goes from `colour` to `accent`."""
+    """A square image, red green blue, of a table top whose pattern goes from `colour` to `accent`."""
     rng = np.random.default_rng(seed)
     pattern = np.clip(_PATTERNS[kind](rng, size), -0.3, 1.3)
     shade = 255 + 30 * _noise(rng, size, 3, 3)  # light is never even over a table
@@ -107,7 +107,7 @@ def room_panorama(colour: tuple[float, float, float], seed: int) -> NDArray[np.u
     room = np.empty((height, width, 3))
     room[:skirting] = base * np.linspace(1.0, 0.75, skirting)[:, None, None]
     room[skirting:] = base * rng.uniform(0.35, 0.8) * np.linspace(0.7, 1.0, height - skirting)[:, None, None]
-    for _ in range(int(rng.integers(14, 26))):  # windows and pictures above, cupboards and chairs below
+    for _ in range(int(rng.integers(14, 26))):  # windows and images above, cupboards and chairs below
         left, breadth = int(rng.integers(0, width)), int(rng.integers(8, 42))
         bottom = int(rng.integers(45, 100))
         top = bottom - int(rng.integers(10, 45))
@@ -186,7 +186,7 @@ class ShadowMap:
         return np.asarray(cv2.remap(self._map, x_HW * per_metre, y_HW * per_metre, cv2.INTER_LINEAR))
 
 
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 
 _PATTERN_METRES = 0.9
 _ROOM_TOP_DEGREES, _ROOM_BOTTOM_DEGREES = 60.0, -80.0
@@ -203,7 +203,7 @@ class Backdrop:
         self._table_YX4 = self._lit_table(look)
         self._room = room_panorama(look.room_colour, look.seed)
 
-    def _lit_table(self, look: Look) -> Picture:
+    def _lit_table(self, look: Look) -> Image:
         """The table top from above under the look's lights, with full alpha; what is beyond its edge has none."""
         light = np.full(3, look.ambient, dtype=np.float64)
         for lamp in look.lights:
@@ -222,8 +222,8 @@ class Backdrop:
         table = cv2.warpAffine(lit, to_pattern_23, (width, height), flags=flags, borderMode=cv2.BORDER_REFLECT_101)
         return np.asarray(cv2.cvtColor(table, cv2.COLOR_RGB2RGBA), dtype=np.uint8)
 
-    def picture(self, camera_44: Floats, shadows: ShadowMap) -> Picture:
-        """Red, green and blue behind everything, at the picture's final size."""
+    def image(self, camera_44: Floats, shadows: ShadowMap) -> Image:
+        """Red, green and blue behind everything, at the image's final size."""
         x, y = self._where_on_table(camera_44)
         texels = np.float32(self._texels_per_metre)
         ground = cv2.remap(self._table_YX4, x * texels, y * texels, cv2.INTER_LINEAR)
@@ -234,7 +234,7 @@ class Backdrop:
         if int(covered.min()) == 255:
             return np.asarray(shaded, dtype=np.uint8)
         beyond = cv2.merge([255 - covered] * 3)
-        room = cv2.multiply(self._room_picture(camera_44), beyond, scale=1 / 255)
+        room = cv2.multiply(self._room_image(camera_44), beyond, scale=1 / 255)
         return np.asarray(cv2.add(shaded, room), dtype=np.uint8)
 
     def _where_on_table(self, camera_44: Floats) -> tuple[Floats, Floats]:
@@ -246,11 +246,11 @@ class Backdrop:
         y = np.float32(camera_44[1, 3] - TABLE_LOW[1]) + reach * rays_HW3[..., 1]
         x[down > -0.02] = -20.0
         size = (self._lens.width, self._lens.height)
-        if x.shape != size[::-1]:  # positions change smoothly: large pictures work them out on a coarser grid
+        if x.shape != size[::-1]:  # positions change smoothly: large images work them out on a coarser grid
             x, y = (cv2.resize(v, size, interpolation=cv2.INTER_LINEAR) for v in (x, y))
         return np.asarray(x), np.asarray(y)
 
-    def _room_picture(self, camera_44: Floats) -> Picture:
+    def _room_image(self, camera_44: Floats) -> Image:
         """The room in every direction; it is out of focus, so every other ray will do."""
         rays_HW3 = self._lens.rays_HW3[::2, ::2] @ camera_44[:3, :3].T
         height, width = self._room.shape[:2]

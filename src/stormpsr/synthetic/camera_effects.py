@@ -1,6 +1,6 @@
-"""What a head-worn camera does to a picture: lens, shutter, exposure, sensor noise, JPEG.
+"""What a head-worn camera does to a image: lens, shutter, exposure, sensor noise, JPEG.
 
-Shape legend: H W the picture, h w the larger picture that was rendered.
+Shape legend: H W the image, h w the larger image that was rendered.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from stormpsr.synthetic.look import Look
 
 Floats = NDArray[np.float32]
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class _Half:
-    """Half the extent of the picture at distance 1."""
+    """Half the extent of the image at distance 1."""
 
     x: float
     y: float
 
 
 class Lens:
-    """A wide lens: where a picture's pixels look, and what must be rendered without distortion to serve them all.
+    """A wide lens: where a image's pixels look, and what must be rendered without distortion to serve them all.
 
-    A point at distance r from the axis in the picture (1 at distance 1) looks along r * (1 + distortion * r^2).
+    A point at distance r from the axis in the image (1 at distance 1) looks along r * (1 + distortion * r^2).
     """
 
     def __init__(self, look: Look, width: int, height: int, supersample: int) -> None:
@@ -55,20 +55,20 @@ class Lens:
         stretch = 1 + bend * (x**2 + y**2)
         return (x * stretch).astype(np.float32), (y * stretch).astype(np.float32)
 
-    def bend(self, rendered_hwc: Picture) -> Picture:
-        """The rendered picture (or map of ids) as the lens shows it, still supersampled, first row on top."""
-        bent: Picture = cv2.remap(rendered_hwc, self._map, None, cv2.INTER_NEAREST)
+    def bend(self, rendered_hwc: Image) -> Image:
+        """The rendered image (or map of ids) as the lens shows it, still supersampled, first row on top."""
+        bent: Image = cv2.remap(rendered_hwc, self._map, None, cv2.INTER_NEAREST)
         return bent
 
-    def shrink(self, fine_hwc: Picture) -> Picture:
-        """The supersampled picture at its final size, each pixel the mean of its samples."""
+    def shrink(self, fine_hwc: Image) -> Image:
+        """The supersampled image at its final size, each pixel the mean of its samples."""
         if self.supersample == 1:
             return fine_hwc
-        small: Picture = cv2.resize(fine_hwc, (self.width, self.height), interpolation=cv2.INTER_AREA)
+        small: Image = cv2.resize(fine_hwc, (self.width, self.height), interpolation=cv2.INTER_AREA)
         return small
 
     def pixel_of(self, points_N3: Floats, camera_44: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Where world points are in the supersampled picture (column, row), and which are in front of the camera."""
+        """Where world points are in the supersampled image (column, row), and which are in front of the camera."""
         local_N3 = (points_N3 - camera_44[:3, 3]) @ camera_44[:3, :3]
         in_front = local_N3[..., 2] < -0.01
         depth = np.where(in_front, -local_N3[..., 2], 1.0)
@@ -84,13 +84,13 @@ class Lens:
         return np.stack([column, row], axis=-1).astype(np.float32), in_front
 
     def inside(self, pixels_N2: Floats, in_front_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which points lie within the picture."""
+        """Which points lie within the image."""
         size = np.array([self.render_width, self.render_height], dtype=np.float32)
         return np.asarray(in_front_N & ((pixels_N2 >= 0) & (pixels_N2 < size)).all(axis=-1))
 
 
 class Sensor:
-    """Turns a clean picture into what the camera stores. Noise depends on the look's seed and the frame only."""
+    """Turns a clean image into what the camera stores. Noise depends on the look's seed and the frame only."""
 
     def __init__(self, look: Look, width: int, height: int) -> None:
         self._seed = look.seed
@@ -109,22 +109,22 @@ class Sensor:
         vignette_HW = 1 - look.vignette * (x**2 + y**2) / 2
         self._vignette_HW3 = np.repeat(np.round(vignette_HW * 255).astype(np.uint8)[..., None], 3, axis=2)
 
-    def expose(self, picture_HW3: Picture, motion_pixels: tuple[float, float], frame_index: int) -> Picture:
+    def expose(self, image_HW3: Image, motion_pixels: tuple[float, float], frame_index: int) -> Image:
         """Blur along the motion during the shutter time, then exposure, white balance and noise."""
-        blurred = self._blur(picture_HW3, motion_pixels)
+        blurred = self._blur(image_HW3, motion_pixels)
         exposed = cv2.LUT(cv2.multiply(blurred, self._vignette_HW3, scale=1 / 255), self._curve)
         height, width = exposed.shape[:2]
         top, left = np.random.default_rng((self._seed, frame_index)).integers(0, 64, 2)
         noise = self._bank[top : top + height, left : left + width]
-        noisy: Picture = cv2.add(exposed, noise, dtype=cv2.CV_8U)
+        noisy: Image = cv2.add(exposed, noise, dtype=cv2.CV_8U)
         return noisy
 
     @staticmethod
-    def _blur(picture_HW3: Picture, motion_pixels: tuple[float, float]) -> Picture:
+    def _blur(image_HW3: Image, motion_pixels: tuple[float, float]) -> Image:
         x, y = motion_pixels
         length = float(np.hypot(x, y))
         if length < 0.7:
-            return picture_HW3
+            return image_HW3
         reach = int(min(np.ceil(length / 2), 12))
         stroke = np.zeros((2 * reach + 1, 2 * reach + 1), dtype=np.uint8)
         scale = min(1.0, reach / (length / 2))
@@ -133,15 +133,15 @@ class Sensor:
         start_point, end_point = np.round((middle - end) * 16).astype(int), np.round((middle + end) * 16).astype(int)
         cv2.line(stroke, start_point.tolist(), end_point.tolist(), (255,), 1, cv2.LINE_AA, 4)
         kernel = stroke.astype(np.float32) / max(float(stroke.sum()), 1.0)
-        blurred: Picture = cv2.filter2D(picture_HW3, -1, kernel)
+        blurred: Image = cv2.filter2D(image_HW3, -1, kernel)
         return blurred
 
 
-def encode_jpeg(picture_HW3: Picture, quality: int) -> bytes:
-    """The picture as a JPEG file."""
+def encode_jpeg(image_HW3: Image, quality: int) -> bytes:
+    """The image as a JPEG file."""
     import simplejpeg
 
     data: bytes = simplejpeg.encode_jpeg(
-        np.ascontiguousarray(picture_HW3), quality=quality, colorspace="RGB", colorsubsampling="420", fastdct=True
+        np.ascontiguousarray(image_HW3), quality=quality, colorspace="RGB", colorsubsampling="420", fastdct=True
     )
     return data

@@ -75,7 +75,7 @@ def draw_samples(root: Path, count: int, seed: int) -> list[Sample]:
 def write_preview(root: Path, out: Path, *, count: int = 40, seed: int = 0, columns: int = 8) -> list[Path]:
     """Write `hidden.png`, `shown.png` and `preview.html`; returns their paths."""
     samples = draw_samples(root, count, seed)
-    images = [_picture(sample) for sample in samples]
+    images = [_image(sample) for sample in samples]
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, shown in (("hidden.png", False), ("shown.png", True)):
@@ -86,7 +86,7 @@ def write_preview(root: Path, out: Path, *, count: int = 40, seed: int = 0, colu
     return paths
 
 
-def _picture(sample: Sample) -> Image:
+def _image(sample: Sample) -> Image:
     from PIL import Image
 
     path = sample.folder / "rgb" / frame_name(sample.frame)
@@ -123,7 +123,7 @@ def _montage(samples: list[Sample], images: list[Image], columns: int, shown: bo
 
 
 def _page(root: Path, samples: list[Sample], images: list[Image]) -> str:
-    """A page of its own: the state of a frame appears when its picture is clicked."""
+    """A page of its own: the state of a frame appears when its image is clicked."""
     cells = []
     n = len(samples[0].bits)
     for number, (sample, image) in enumerate(zip(samples, images, strict=True), start=1):

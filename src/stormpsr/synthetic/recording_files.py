@@ -113,7 +113,7 @@ def measure(
     writer: _FrameWriter | _VideoWriter | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Measured:
-    """Draw every frame, hand the pictures to the writer if there is one, and keep what can be seen in them."""
+    """Draw every frame, hand the images to the writer if there is one, and keep what can be seen in them."""
     from stormpsr.synthetic.render import Renderer
 
     n, c = timeline.part_place_FC.shape
@@ -137,7 +137,7 @@ def measure(
     return Measured(Visibility(visible, inside, place), tuple(boxes), hand_share)
 
 
-# ---------------------------------------------------------------------- pictures
+# ---------------------------------------------------------------------- images
 class _FrameWriter:
     """Single JPEG files, `rgb/000000.jpg` and on."""
 

@@ -1,4 +1,4 @@
-"""Timelines to pictures, and how much of every component can be seen in them.
+"""Timelines to images, and how much of every component can be seen in them.
 
     product = Product.load("vehicle")
     look = Look.draw(product, seed=1)                       # or Look.draw(product, seed, keep_clear=[(x, y, radius)])
@@ -7,7 +7,7 @@
             frame = renderer.render(timeline, index)        # RenderedFrame
             data = renderer.encode(frame)                   # JPEG bytes
 
-Single pictures of a state are in `single_states`:
+Single images of a state are in `single_states`:
 
     image, box, frame = render_state(product, bits, seed, size=128, hands=0.5)
     with StateRenderer(product, size=128) as states:        # many of them in one window
@@ -15,7 +15,7 @@ Single pictures of a state are in `single_states`:
 
 A renderer holds one window and no global state; it must be used in the process that made it. The hand's wrist is the
 origin of `hand_pose`; a hand is about 19 cm long. The camera should be 0.3 to 0.45 m from the object: the product
-then covers 35 to 55 % of the picture's width. The table reaches from x -0.8 to 0.8 and from y -0.4 to 0.75.
+then covers 35 to 55 % of the image's width. The table reaches from x -0.8 to 0.8 and from y -0.4 to 0.75.
 
 Shape legend: C components, H hands, N points, P points per component.
 """
@@ -45,19 +45,19 @@ _TABLE, _WRONG, _AWAY = int(PartPlace.TABLE), int(PartPlace.WRONG), int(PartPlac
 
 @dataclass(frozen=True, eq=False)
 class RenderedFrame:
-    """A picture and what can be seen in it. A component that is not in the assembly has shares and counts of 0.
+    """A image and what can be seen in it. A component that is not in the assembly has shares and counts of 0.
 
-    Pixel counts are in pixels of the picture, with fractions where the picture was supersampled.
+    Pixel counts are in pixels of the image, with fractions where the image was supersampled.
     """
 
     image: NDArray[np.uint8]  # height, width, red green blue
     visible_share_C: Floats  # of the pixels the assembly alone would show of it; 1 if it would show none
-    inside_share_C: Floats  # of its surface that lies within the picture's border
+    inside_share_C: Floats  # of its surface that lies within the image's border
     pixels_C: Floats  # visible pixels
     assembly_pixels_C: Floats  # pixels of it if the assembly were alone
     place_visible_share_C: Floats  # of every component's place, filled or empty: inside and not covered by hand or tool
     box: tuple[float, float, float, float] | None  # x0 y0 x1 y1 around the assembly, hidden parts of it included
-    hand_share: float  # of the picture that hands and forearms cover
+    hand_share: float  # of the image that hands and forearms cover
 
     @property
     def assembly_visible_share(self) -> float:
@@ -68,10 +68,10 @@ class RenderedFrame:
 
 @dataclass(frozen=True, eq=False)
 class _Projection:
-    """Where every component's place in the assembly is in the supersampled picture."""
+    """Where every component's place in the assembly is in the supersampled image."""
 
     pixels_CP2: NDArray[np.int32]  # points on its surface: column, row
-    inside_CP: NDArray[np.bool_]  # which of them are within the picture
+    inside_CP: NDArray[np.bool_]  # which of them are within the image
     corners_C82: NDArray[np.int32]  # its bounding box
     in_front_C: NDArray[np.bool_]  # whether all of the box is in front of the camera
 
@@ -84,9 +84,9 @@ class Renderer:
     ) -> None:
         self.width, self.height = (size, size) if isinstance(size, int) else size
         if self.width < 16 or self.height < 16:
-            raise InputError(f"a picture of {self.width} x {self.height} pixels", cure="use at least 16 x 16")
+            raise InputError(f"a image of {self.width} x {self.height} pixels", cure="use at least 16 x 16")
         self.product = product
-        # small pictures get four samples per pixel, large ones have enough pixels
+        # small images get four samples per pixel, large ones have enough pixels
         self._supersample = supersample or (2 if self.width <= 320 else 1)
         self._scene = Scene(product, look, self.width * self._supersample, self.height * self._supersample)
         rng = np.random.default_rng(0)
@@ -181,7 +181,7 @@ class Renderer:
 
     # ------------------------------------------------------------------ visibility
     def _project(self, seat_C44: Floats, camera_44: Floats) -> _Projection:
-        """Where the components' surfaces are in the picture, seen through hands and each other."""
+        """Where the components' surfaces are in the image, seen through hands and each other."""
         points_CP3 = self._points_CP3 @ seat_C44[:, :3, :3].transpose(0, 2, 1) + seat_C44[:, None, :3, 3]
         pixels_CP2, in_front_CP = self._lens.pixel_of(points_CP3, camera_44)
         inside_CP = self._lens.inside(pixels_CP2, in_front_CP)
@@ -249,13 +249,13 @@ class Renderer:
             hand_share=float(_counts(ids)[list(ID_HANDS)].sum() / ids.size),
         )
 
-    # ------------------------------------------------------------------ picture
+    # ------------------------------------------------------------------ image
     def _finish(
         self, fine: NDArray[np.uint8], ids: NDArray[np.uint8], timeline: Timeline, frame_index: int
     ) -> NDArray[np.uint8]:
         """Put the backdrop behind what was drawn, then the camera's effects."""
         self._shadows.cast(self._scene.bodies())
-        behind = self._backdrop.picture(timeline.camera_pose_F44[frame_index], self._shadows)
+        behind = self._backdrop.image(timeline.camera_pose_F44[frame_index], self._shadows)
         drawn = self._lens.shrink(fine)[..., :3]
         see_through = self._lens.shrink(cv2.compare(ids, ID_BACKDROP, cv2.CMP_EQ))
         behind = cv2.multiply(behind, cv2.merge([see_through] * 3), scale=1 / 255)
@@ -263,7 +263,7 @@ class Renderer:
         return self._sensor.expose(whole, self._motion(timeline, frame_index), frame_index)
 
     def _motion(self, timeline: Timeline, frame_index: int) -> tuple[float, float]:
-        """How far the assembly moves in the picture while the shutter is open, in pixels right and down."""
+        """How far the assembly moves in the image while the shutter is open, in pixels right and down."""
         if frame_index == 0:
             return 0.0, 0.0
         ends = []
@@ -289,7 +289,7 @@ def _counts(ids: NDArray[np.uint8], mask: NDArray[np.uint8] | None = None) -> Fl
 
 
 def _box_around(alone: NDArray[np.uint8], supersample: int) -> tuple[float, float, float, float] | None:
-    """The rectangle of all pixels with an id, in pixels of the picture."""
+    """The rectangle of all pixels with an id, in pixels of the image."""
     x, y, width, height = cv2.boundingRect(alone)
     if width == 0:
         return None

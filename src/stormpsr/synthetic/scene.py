@@ -1,7 +1,7 @@
 """The scene in the renderer: one actor per part, hand, forearm and tool, one for all that never moves.
 
 What a pixel shows is written into its alpha value (a vertex colour's fourth channel, with blending switched off), so
-the colour picture and the map of ids come out of the same pass. Actors are made once; a frame sets matrices only.
+the colour image and the map of ids come out of the same pass. Actors are made once; a frame sets matrices only.
 Table and room are not in here but in `backdrop`: where nothing is drawn, a pixel is black with id 0.
 """
 
@@ -311,7 +311,7 @@ class Scene:
         return [*found, (self.tool.pose_44, self.tool_hull)] if self.tool.visible else found
 
     def aim(self, camera_44: Floats, half_y: float) -> None:
-        """Put the camera somewhere; `half_y` is half the picture's height at distance 1."""
+        """Put the camera somewhere; `half_y` is half the image's height at distance 1."""
         camera = self._renderer.GetActiveCamera()
         eye = camera_44[:3, 3].astype(float)
         camera.SetPosition(*eye)

@@ -1,15 +1,15 @@
-"""Single pictures of a state: random view, light, background and hands, for training on images rather than videos.
+"""Single images of a state: random view, light, background and hands, for training on images rather than videos.
 
 Single renders of every state a detector knows: the synthetic images that key-frame sampling and detectors take.
 
     OUT/images/<class>_<number>.jpg      random pose, light, background and partly hands
-    OUT/annotations.json                 COCO: one box per picture, its category is the state's class
-    OUT/procedure.yaml, OUT/states.json  what the classes mean, and what the pictures were made from
+    OUT/annotations.json                 COCO: one box per image, its category is the state's class
+    OUT/procedure.yaml, OUT/states.json  what the classes mean, and what the images were made from
 
-Class 0, the background, gets no pictures of its own. Of the error class every picture shows another assembly state in
+Class 0, the background, gets no images of its own. Of the error class every image shows another assembly state in
 which one or two mounted parts are in one of their wrong poses.
 
-People pass through many more states than a detector has classes for. `walks` adds pictures of such states, each drawn
+People pass through many more states than a detector has classes for. `walks` adds images of such states, each drawn
 from an invented run of the procedure in which much goes wrong. A state without a class has the category `unlisted`.
 """
 
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr import __version__
+from stormpsr.data.coco import UNLISTED
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import AssemblyState, StateBits, StateKind, StepKind
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
@@ -43,7 +44,7 @@ Floats = NDArray[np.float32]
 
 
 class StateRenderer:
-    """Draws states of one product, each picture with a look, a view and hands of its own, in one window."""
+    """Draws states of one product, each image with a look, a view and hands of its own, in one window."""
 
     def __init__(self, product: Product, size: int | tuple[int, int] = 128) -> None:
         self.product = product
@@ -62,11 +63,11 @@ class StateRenderer:
         self._renderer.close()
 
     def render(self, bits: Sequence[int], seed: int, hands: float = 0.5, look: int | None = None) -> RenderedFrame:
-        """A picture of the state (per component 1 seated, 0 absent, -1 wrong).
+        """A image of the state (per component 1 seated, 0 absent, -1 wrong).
 
         `hands` from 0 to 1 is the probability of each hand, and how far it reaches over the object. Components that
-        are absent lie somewhere on the table, or not. Pictures with the same `look` (by default the seed) share
-        colours, light and background; a new look takes longer than a picture.
+        are absent lie somewhere on the table, or not. Images with the same `look` (by default the seed) share
+        colours, light and background; a new look takes longer than a image.
         """
         look = seed if look is None else look
         if look != self._look:
@@ -81,7 +82,7 @@ class StateRenderer:
 def render_state(
     product: Product, bits: Sequence[int], seed: int, size: int | tuple[int, int] = 128, hands: float = 0.5
 ) -> tuple[NDArray[np.uint8], tuple[float, float, float, float] | None, RenderedFrame]:
-    """One picture, the box around the assembly, and what can be seen of it. For many, keep a `StateRenderer`."""
+    """One image, the box around the assembly, and what can be seen of it. For many, keep a `StateRenderer`."""
     with StateRenderer(product, size) as renderer:
         frame = renderer.render(bits, seed, hands)
     return frame.image, frame.box, frame
@@ -121,7 +122,7 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
 
 
 def look_at(eye_3: NDArray[np.floating], target_3: NDArray[np.floating], roll_degrees: float = 0.0) -> Floats:
-    """A camera pose at `eye_3` that looks at `target_3`, with the world's z up in the picture."""
+    """A camera pose at `eye_3` that looks at `target_3`, with the world's z up in the image."""
     back = np.asarray(eye_3, dtype=np.float64) - target_3
     back /= np.linalg.norm(back)
     right = np.cross([0.0, 0.0, 1.0], back)
@@ -192,8 +193,7 @@ def _random_hands(
 
 ANNOTATIONS_FILE = "annotations.json"
 STATES_FILE = "states.json"
-UNLISTED = "unlisted"  # name of the category of states that no detector knows
-_PICTURES_PER_LOOK = 5
+_IMAGES_PER_LOOK = 5
 _WALK_RATES = ErrorRates(error_rate=0.25, removal_rate=0.25, omission_rate=0.1, uncorrected_share=0.5)
 
 
@@ -224,13 +224,13 @@ def draw_states(
     walks: int = 0,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
-    """Draw `per_state` pictures of every class, and `walks` of states that people pass through.
+    """Draw `per_state` images of every class, and `walks` of states that people pass through.
 
     The folder is there when all of them are, and not before.
     """
 
     if per_state < 0 or walks < 0 or per_state + walks < 1:
-        raise InputError(f"{per_state} pictures per state and {walks} of walks", cure="at least one is needed")
+        raise InputError(f"{per_state} images per state and {walks} of walks", cure="at least one is needed")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another output folder, or delete it")
     product = Product.load(source)
@@ -241,9 +241,9 @@ def draw_states(
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
         with StateRenderer(product, size) as renderer:
-            for number, (name, state_class, bits, picture_seed) in enumerate(jobs):
-                look = jobs[number - number % _PICTURES_PER_LOOK][3]
-                frame = renderer.render(bits, picture_seed, hands, look)
+            for number, (name, state_class, bits, image_seed) in enumerate(jobs):
+                look = jobs[number - number % _IMAGES_PER_LOOK][3]
+                frame = renderer.render(bits, image_seed, hands, look)
                 (draft / "images" / name).write_bytes(renderer.encode(frame))
                 images.append({"id": number, "file_name": f"images/{name}", "width": size, "height": size})
                 if frame.box is not None:
@@ -263,7 +263,7 @@ def draw_states(
             "size": size,
             "seed": seed,
             "hands": hands,
-            "pictures": len(images),
+            "images": len(images),
             "without_box": len(images) - len(annotations),
         }
         coco = {"images": images, "annotations": annotations, "categories": categories}
@@ -279,12 +279,12 @@ def draw_states(
 
 
 def _drawn(product: Product) -> list[AssemblyState]:
-    """The classes that get pictures."""
+    """The classes that get images."""
     return [state for state in product.procedure().states if state.kind is not StateKind.BACKGROUND]
 
 
 def _jobs(product: Product, per_state: int, seed: int) -> list[tuple[str, int, StateBits, int]]:
-    """File name, class, state and seed of every picture."""
+    """File name, class, state and seed of every image."""
     known = [state.bits for state in product.procedure().states if state.bits is not None]
     jobs = []
     for state in _drawn(product):

@@ -1,6 +1,6 @@
 """What a set of recordings looks like in numbers, beside the same numbers of real recordings.
 
-The real figures were measured on the published labels of IndustReal (84 recordings) and MECCANO (20 recordings). Of
+The real metrics were measured on the published labels of IndustReal (84 recordings) and MECCANO (20 recordings). Of
 some distributions only the deciles are known; `mean_from_deciles` says what mean they imply.
 """
 
@@ -57,7 +57,7 @@ class Deciles:
 
 @dataclass(frozen=True)
 class SetStatistics:
-    """The table of figures. Seconds throughout; `None` where nothing was measured."""
+    """The table of metrics. Seconds throughout; `None` where nothing was measured."""
 
     recordings: int
     mean_length: float
@@ -104,7 +104,7 @@ REAL: Mapping[str, SetStatistics] = MappingProxyType(
 
 
 @dataclass(frozen=True, eq=False)
-class RecordingFigures:
+class RecordingMetrics:
     """What one recording contributes."""
 
     fps: float
@@ -125,21 +125,21 @@ def recording_folders(root: Path) -> list[Path]:
     return found
 
 
-def figures_of(folder: Path) -> RecordingFigures:
+def metrics_of(folder: Path) -> RecordingMetrics:
     """Read a generated recording."""
     procedure = Procedure.load(folder / "procedure.yaml")
     description = json.loads((folder / "recording.json").read_text(encoding="utf-8"))
     states = read_states(folder / STATES_FILE, procedure)
     visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
-    return figures(procedure, states, visibility, float(description["fps"]))
+    return metrics(procedure, states, visibility, float(description["fps"]))
 
 
-def figures(procedure: Procedure, states: StateTimeline, visibility: Visibility, fps: float) -> RecordingFigures:
+def metrics(procedure: Procedure, states: StateTimeline, visibility: Visibility, fps: float) -> RecordingMetrics:
     """What a recording with these states and this visibility contributes."""
     correct = steps_from_states(states, procedure, with_errors=False)
     everything = steps_from_states(states, procedure, with_errors=True)
     kinds = [procedure.step(event.step_id).kind for event in everything]
-    return RecordingFigures(
+    return RecordingMetrics(
         fps=fps,
         n_frames=len(visibility.visible_FC),
         step_frames=tuple(event.frame for event in correct),
@@ -150,8 +150,8 @@ def figures(procedure: Procedure, states: StateTimeline, visibility: Visibility,
     )
 
 
-def summarise_set(recordings: Iterable[RecordingFigures]) -> SetStatistics:
-    """The figures of a set."""
+def summarise_set(recordings: Iterable[RecordingMetrics]) -> SetStatistics:
+    """The metrics of a set."""
     each = list(recordings)
     gaps: list[float] = []
     lengths: list[float] = []
@@ -181,7 +181,7 @@ def summarise_set(recordings: Iterable[RecordingFigures]) -> SetStatistics:
     )
 
 
-def waits_of(one: RecordingFigures) -> list[float]:
+def waits_of(one: RecordingMetrics) -> list[float]:
     """Seconds from every completion to the next frame in which the state can be read, where there is one."""
     clear = np.flatnonzero(one.readable_F)
     found = []
@@ -212,7 +212,7 @@ class Comparison:
 
 
 def compare(measured: SetStatistics, real: SetStatistics | None) -> list[Comparison]:
-    """The figures of a set, beside the real ones if there are any."""
+    """The metrics of a set, beside the real ones if there are any."""
 
     def mean(deciles: Deciles | None) -> float | None:
         return None if deciles is None else deciles.mean

@@ -1,7 +1,7 @@
-"""Variations of training pictures: colour, blur, and mild changes of place.
+"""Variations of training images: colour, blur, and mild changes of place.
 
-Nothing is mirrored unless asked for, because left and right are different parts; pictures are neither put together
-(mosaic) nor mixed, because states differ by one small part, which such pictures hide.
+Nothing is mirrored unless asked for, because left and right are different parts; images are neither put together
+(mosaic) nor mixed, because states differ by one small part, which such images hide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.detectors.detection import Image
+from stormpsr.data.recording import Image
 from stormpsr.errors import InputError
 from stormpsr.models.transforms import PADDING
 
@@ -22,18 +22,18 @@ Corners = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
 
 @dataclass(frozen=True, slots=True)
 class AugmentationSettings:
-    """How far pictures are changed. Zero everywhere leaves them alone."""
+    """How far images are changed. Zero everywhere leaves them alone."""
 
     brightness: float = 0.3  # gain from 1 - b to 1 + b
     contrast: float = 0.3
     saturation: float = 0.5
     tint: float = 0.08  # gain of each colour for itself
-    blur: float = 0.2  # share of pictures that are blurred
+    blur: float = 0.2  # share of images that are blurred
     noise: float = 4.0  # greatest standard deviation, in grey levels of 255
     rotation_degrees: float = 12.0
     scale: float = 0.2  # from 1 - s to 1 + s
     shift: float = 0.1  # of the image's width and height
-    flip: float = 0.0  # share of pictures that are mirrored
+    flip: float = 0.0  # share of images that are mirrored
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -45,9 +45,9 @@ class AugmentationSettings:
 def augment(
     image: Image, box: Corners | None, settings: AugmentationSettings, rng: np.random.Generator
 ) -> tuple[Image, Corners | None]:
-    """A changed copy of a square picture and of the box in it.
+    """A changed copy of a square image and of the box in it.
 
-    A picture with a box is only moved so far that the whole box stays visible: the state must still be readable.
+    A image with a box is only moved so far that the whole box stays visible: the state must still be readable.
     """
     moved, moved_box = _move(image, box, settings, rng)
     return _recolour(moved, settings, rng), moved_box
@@ -62,7 +62,7 @@ def _move(
         moved_box = None if box is None else _moved_corners(box, matrix_23)
         if moved_box is None or (min(moved_box) >= 0 and max(moved_box) <= size):
             border = (PADDING, PADDING, PADDING)
-            # boxes are measured from the picture's edge, OpenCV's pixels from their middle
+            # boxes are measured from the image's edge, OpenCV's pixels from their middle
             in_pixels_23 = matrix_23.copy()
             in_pixels_23[:, 2] += matrix_23[:, :2] @ (0.5, 0.5) - 0.5
             moved = cv2.warpAffine(image, in_pixels_23, (size, size), flags=cv2.INTER_LINEAR, borderValue=border)

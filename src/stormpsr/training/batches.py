@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from stormpsr.data.embedding_store import read_clips
-from stormpsr.training.sampling import ClipSampler, KeyFrameSampler, Shard, clip_labels, clip_windows
+from stormpsr.data.sampling import ClipSampler, KeyFrameSampler, Shard, clip_labels, clip_windows
 
 _MORE_RENDERS_STREAM = 4  # so that random numbers are not those of the samplers
 
@@ -40,7 +40,7 @@ class MoreRenders:
 
 
 class KeyFrameImages(Dataset):
-    """Pictures of key frames and renders: (image_BSS3, label_B, number of the batch)."""
+    """Images of key frames and renders: (image_BSS3, label_B, number of the batch)."""
 
     def __init__(
         self,
@@ -60,18 +60,18 @@ class KeyFrameImages(Dataset):
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
         batch = self._sampler.batch(self._epoch, number)
-        pictures = [
-            self._picture(recording, index)
+        images = [
+            self._image(recording, index)
             for recording, index in zip(batch.recording_B.tolist(), batch.index_B.tolist(), strict=True)
         ]
         label_B = batch.label_B.copy()
         if self._more is not None:
             added = self._more.draw(self._epoch, number, self._sampler.shard)
-            pictures += [self._picture(-1, index) for index in added.tolist()]
+            images += [self._image(-1, index) for index in added.tolist()]
             label_B = np.concatenate([label_B, self._more.label_R[added]])
-        return torch.from_numpy(np.stack(pictures)), torch.from_numpy(label_B), number
+        return torch.from_numpy(np.stack(images)), torch.from_numpy(label_B), number
 
-    def _picture(self, recording: int, index: int) -> NDArray[np.uint8]:
+    def _image(self, recording: int, index: int) -> NDArray[np.uint8]:
         if recording >= 0:
             return np.asarray(self._frames[recording][index])
         if self._renders is None:
@@ -128,7 +128,7 @@ class ClipEmbeddings(_Clips):
 
 
 class ClipImages(_Clips):
-    """Clips of pictures, shape (B, N, S, S, 3). Frames that do not exist show frame 0, and are masked."""
+    """Clips of images, shape (B, N, S, S, 3). Frames that do not exist show frame 0, and are masked."""
 
     def __init__(self, frames: Sequence[NDArray[np.uint8]], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

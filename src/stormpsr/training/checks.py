@@ -1,4 +1,4 @@
-"""What would stop training later, found before hours are spent: devices, shares of a batch, stages, pictures."""
+"""What would stop training later, found before hours are spent: devices, shares of a batch, stages, images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
     if left:
         recordings = recordings_of(run, left)
         run.cache.check_room(recordings)
-        check_pictures([recording for recording in recordings if not run.cache.rows(recording).is_complete])
+        check_images([recording for recording in recordings if not run.cache.rows(recording).is_complete])
     return left
 
 
@@ -85,9 +85,9 @@ def _batch_sizes(run: Run, names: Sequence[StageName]) -> Iterator[tuple[str, in
         yield "train_joint.batch_size", config.train_joint.batch_size
 
 
-# ---------------------------------------------------------------------- pictures
+# ---------------------------------------------------------------------- images
 def recordings_of(run: Run, names: Sequence[StageName]) -> list[Recording]:
-    """The recordings whose pictures some stages need, each once."""
+    """The recordings whose images some stages need, each once."""
     config = run.config
     parts: dict[StageName, Callable[[], Sequence[Recording]]] = {
         "locator": lambda: run.data.train,
@@ -99,8 +99,8 @@ def recordings_of(run: Run, names: Sequence[StageName]) -> list[Recording]:
     return list({recording.path: recording for recording in (*needed, *run.data.val)}.values())
 
 
-def check_pictures(recordings: Sequence[Recording]) -> None:
-    """Read the first and the last picture of each recording, and count the frames of videos."""
+def check_images(recordings: Sequence[Recording]) -> None:
+    """Read the first and the last image of each recording, and count the frames of videos."""
     for recording in recordings:
         source = recording.source
         if isinstance(source, VideoFile):

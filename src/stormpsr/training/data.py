@@ -14,20 +14,20 @@ from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
 from stormpsr.data.frame_cache import resize_square
 from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.data.recording import Recording, open_recording, read_image
+from stormpsr.data.sampling import KeyFrames, key_frames
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
-from stormpsr.training.sampling import KeyFrames, key_frames
 
 PROCEDURE_FILE = "procedure.yaml"
 
 
 @dataclass(frozen=True, eq=False)
 class Renders:
-    """Single pictures of known states, for key-frame sampling."""
+    """Single images of known states, for key-frame sampling."""
 
     image_RSS3: NDArray[np.uint8]
-    states: tuple[StateBits, ...]  # one per picture
-    corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the picture
+    states: tuple[StateBits, ...]  # one per image
+    corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the image
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
 
 
 def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
-    """Pictures of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
+    """Images of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
     from stormpsr.data.coco import ANNOTATIONS_FILE, class_of_category, only_listed, read_coco
 
     images: list[NDArray[np.uint8]] = []
@@ -130,7 +130,7 @@ def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size
             corners.append((x / across, y / down, (x + width) / across, (y + height) / down))
             images.append(resize_square(read_image(folder / entry["file_name"]), image_size))
         if not states:
-            raise InputError("no picture says what state every component is in", path=folder)
+            raise InputError("no image says what state every component is in", path=folder)
     return Renders(np.stack(images), tuple(states), np.clip(np.array(corners, dtype=np.float32), 0.0, 1.0))
 
 
@@ -140,7 +140,7 @@ class BoxedFrames:
 
     recording_M: NDArray[np.int64]
     frame_M: NDArray[np.int64]
-    corners_M4: NDArray[np.float32]  # as shares of the picture
+    corners_M4: NDArray[np.float32]  # as shares of the image
 
     def __len__(self) -> int:
         return len(self.frame_M)
@@ -158,7 +158,7 @@ def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> Bo
             right, bottom = (box.x + box.width) / width, (box.y + box.height) / height
             rows.append((number, box.frame, box.x / width, box.y / height, right, bottom))
     if not rows:
-        cure = f"each recording needs {COCO_FILE}; or set encoder.crop_size=0, to look at whole pictures"
+        cure = f"each recording needs {COCO_FILE}; or set encoder.crop_size=0, to look at whole images"
         raise InputError("no recording has boxes to learn from where the assembly is", cure=cure)
     table = np.array(rows)
     corners = np.clip(table[:, 2:], 0.0, 1.0).astype(np.float32)

@@ -1,6 +1,6 @@
-"""Batches by number: the same seed and step give the same pictures, so that training can be resumed anywhere.
+"""Batches by number: the same seed and step give the same images, so that training can be resumed anywhere.
 
-Shape legend: B pictures, S pixels of a side, C components.
+Shape legend: B images, S pixels of a side, C components.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BatchSettings:
     negative_ratio: float = 0.5  # frames without a readable state for each one with
     class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
     scene_balance: float = 0.5  # the same for the scenes of a recording, each a time without a change
-    picture_share: float = 0.4  # of those with a state, taken from single rendered pictures where there are any
+    image_share: float = 0.4  # of those with a state, taken from single rendered images where there are any
     wrong_share: float = 0.4  # of those with a state, in which a part is wrong, where there are any: else too rare
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class BatchSettings:
             raise InputError(f"batch_size is {self.batch_size}", cure="at least 2")
         if not self.negative_ratio >= 0:
             raise InputError(f"negative_ratio is {self.negative_ratio}", cure="0 means: no frames without a state")
-        for name in ("class_balance", "scene_balance", "picture_share", "wrong_share"):
+        for name in ("class_balance", "scene_balance", "image_share", "wrong_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}", cure="it lies between 0 and 1")
 
@@ -48,7 +48,7 @@ class BatchSettings:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Pictures and what is known about them. Where `readable_B` is false, the other rows mean nothing."""
+    """Images and what is known about them. Where `readable_B` is false, the other rows mean nothing."""
 
     image_BSS3: NDArray[np.uint8]
     readable_B: NDArray[np.bool_]  # whether there is a box
@@ -73,13 +73,13 @@ class Batches:
             raise InputError("no frames with boxes to train on")
         self.frames, self.store, self.settings = frames, store, settings
         self.augmentation, self.seed = augmentation, seed
-        self._chances = {True: self._chance_of(frames.pictures), False: self._chance_of(frames.readable)}
+        self._chances = {True: self._chance_of(frames.images), False: self._chance_of(frames.readable)}
 
     def _chance_of(self, frames: Sequence[AnnotatedFrame]) -> NDArray[np.float64]:
         """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
         states = self.frames.procedure.states
         classes = [_box(frame).state_class for frame in frames]
-        # frames of one state in one recording are much the same picture
+        # frames of one state in one recording are much the same image
         scenes = [(frame.recording, _box(frame).bits or state) for frame, state in zip(frames, classes, strict=True)]
         in_scene = Counter(scenes)
         alike = np.array([in_scene[scene] ** -self.settings.scene_balance for scene in scenes])
@@ -97,9 +97,9 @@ class Batches:
         rng = np.random.default_rng((self.seed, step))
         settings = self.settings
         n_readable = settings.n_readable if self.frames.unreadable else settings.batch_size
-        n_pictures = round(n_readable * settings.picture_share) if self.frames.pictures else 0
-        chosen = self._draw(self.frames.readable, n_readable - n_pictures, rng)
-        chosen += self._draw(self.frames.pictures, n_pictures, rng)
+        n_images = round(n_readable * settings.image_share) if self.frames.images else 0
+        chosen = self._draw(self.frames.readable, n_readable - n_images, rng)
+        chosen += self._draw(self.frames.images, n_images, rng)
         n_others = settings.batch_size - n_readable
         chosen += [self.frames.unreadable[k] for k in rng.integers(len(self.frames.unreadable) or 1, size=n_others)]
         return self._load(chosen, rng)
@@ -107,7 +107,7 @@ class Batches:
     def _draw(self, frames: Sequence[AnnotatedFrame], n: int, rng: np.random.Generator) -> list[AnnotatedFrame]:
         if not n:
             return []
-        chance = self._chances[frames is self.frames.pictures]
+        chance = self._chances[frames is self.frames.images]
         return [frames[row] for row in rng.choice(len(frames), n, p=chance)]
 
     def _load(self, chosen: list[AnnotatedFrame], rng: np.random.Generator) -> Batch:

@@ -18,7 +18,7 @@ from stormpsr.models.checkpoint import encoder_digest
 from stormpsr.models.encoder import SpatialEncoder
 
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
-_PICTURES_AT_ONCE = 64
+_IMAGES_AT_ONCE = 64
 
 
 def embed_recordings(
@@ -49,15 +49,15 @@ def embed_recordings(
         name = f"{recording.split or 'all'}/{recording.name}"
         cache.fill(recording, partial(on_progress, f"decode {recording.name}"))
         image_FSS3, fps = cache.read(recording)[::frame_step], recording.fps / frame_step
-        pictures = recording.source.fingerprint()
+        images = recording.source.fingerprint()
         store.write(
             name,
             image_FSS3,
             fps,
             encode,
-            pictures=pictures,
-            batch_size=_PICTURES_AT_ONCE,
+            images=images,
+            batch_size=_IMAGES_AT_ONCE,
             on_progress=partial(on_progress, f"embed {recording.name}"),
         )
-        found.append(store.read(name, len(image_FSS3), fps, pictures=pictures))
+        found.append(store.read(name, len(image_FSS3), fps, images=images))
     return found

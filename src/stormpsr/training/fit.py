@@ -77,12 +77,12 @@ class _KeepBest(Callback):
         self._best: tuple[float, float] | None = None
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        found = (pl_module.score, -pl_module.figures["loss"])
+        found = (pl_module.score, -pl_module.metrics["loss"])
         if self._best is None or found > self._best:
             self._best = found
             if trainer.is_global_zero:
                 epoch = -1 if trainer.sanity_checking else trainer.current_epoch  # -1: before the first
-                self._save(pl_module, {"epoch": epoch, "validation": pl_module.figures})
+                self._save(pl_module, {"epoch": epoch, "validation": pl_module.metrics})
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Stopped before the first validation: what there is, is better than nothing."""

@@ -108,13 +108,13 @@ class _StepTimer:
 
     def locator_step(self, batch_size: int) -> float:
         n = min(batch_size, _MOST_IMAGES)
-        image_BSS3, corners_B4 = self._pictures(n), torch.tensor([[0.2, 0.2, 0.8, 0.8]] * n, device=self._device)
+        image_BSS3, corners_B4 = self._images(n), torch.tensor([[0.2, 0.2, 0.8, 0.8]] * n, device=self._device)
         locator = Locator().to(self._device)
         return batch_size / n * self._time(lambda: locator.loss(image_BSS3, corners_B4))
 
     def encoder_step(self, batch_size: int) -> float:
         n = min(batch_size, _MOST_IMAGES)
-        image_BSS3 = self._pictures(n)
+        image_BSS3 = self._images(n)
         return batch_size / n * self._time(lambda: self._stream.encoder(image_BSS3))
 
     def temporal_step(self, batch_size: int) -> float:
@@ -124,14 +124,14 @@ class _StepTimer:
         return batch_size / n * self._time(lambda: self._stream.temporal(clip_BND, mask_BN))
 
     def joint_step(self, batch_size: int) -> float:
-        image_BNSS3, mask_BN = self._pictures(self._n_window)[None], self._mask(1)
+        image_BNSS3, mask_BN = self._images(self._n_window)[None], self._mask(1)
         return batch_size * self._time(lambda: self._stream(image_BNSS3, mask_BN))
 
     @property
     def _n_window(self) -> int:
         return self._config.clips.n_window
 
-    def _pictures(self, n: int) -> Tensor:
+    def _images(self, n: int) -> Tensor:
         size = self._config.encoder.image_size
         return torch.zeros(n, size, size, 3, dtype=torch.uint8, device=self._device)
 

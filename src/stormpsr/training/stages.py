@@ -20,6 +20,14 @@ from torch import Tensor
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.recording import Recording
+from stormpsr.data.sampling import (
+    ClipSampler,
+    KeyFrameSampler,
+    Shard,
+    change_frames,
+    end_frame_probabilities,
+    window_offsets,
+)
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint
 from stormpsr.models.encoder import SpatialEncoder
@@ -31,24 +39,16 @@ from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
 from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
 from stormpsr.training.embedding import embed_recordings
 from stormpsr.training.fit import FitOptions, fit
-from stormpsr.training.sampling import (
-    ClipSampler,
-    KeyFrameSampler,
-    Shard,
-    change_frames,
-    end_frame_probabilities,
-    window_offsets,
-)
 from stormpsr.training.stage_folder import StageFolder, digest_of
 from stormpsr.training.tasks.base import Task
 from stormpsr.training.tasks.encoder import EncoderTask
-from stormpsr.training.tasks.locator import BoxedPictures, LocatorTask
+from stormpsr.training.tasks.locator import BoxedImages, LocatorTask
 from stormpsr.training.tasks.temporal import JointTask, TemporalTask, ValidationClips
 
 StageName = Literal["locator", "encoder", "temporal", "joint"]
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
-_MOST_VALIDATION_PICTURES = 800
-_PICTURES_AT_ONCE = 64
+_MOST_VALIDATION_IMAGES = 800
+_IMAGES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def train_locator(run: Run) -> Path:
     batches = stage.batches_per_epoch or max(len(boxed) // stage.batch_size, 1)
     frames = run.frames(run.data.train)
 
-    def make_dataset(epoch: int, shard: Shard) -> BoxedPictures:
-        return BoxedPictures(boxed, frames, run.renders, config, epoch=epoch, batches=batches, shard=shard)
+    def make_dataset(epoch: int, shard: Shard) -> BoxedImages:
+        return BoxedImages(boxed, frames, run.renders, config, epoch=epoch, batches=batches, shard=shard)
 
     torch.manual_seed(config.seed)
     task = LocatorTask(Locator(), config, make_dataset, batches, _boxed_validation(run), run.options.workers)
@@ -107,13 +107,13 @@ def _boxed_validation(run: Run) -> list[tuple[Tensor, Tensor]]:
     """Frames of the validation recordings with boxes, evenly thinned: (image_BSS3, corners_B4) in parts."""
     boxed = boxed_frames_of(run.data.val, run.data.procedure)
     frames = run.frames(run.data.val)
-    chosen = np.arange(0, len(boxed), max(len(boxed) // _MOST_VALIDATION_PICTURES, 1))
+    chosen = np.arange(0, len(boxed), max(len(boxed) // _MOST_VALIDATION_IMAGES, 1))
     return [
         (
             torch.from_numpy(np.stack([frames[boxed.recording_M[i]][boxed.frame_M[i]] for i in part])),
             torch.from_numpy(boxed.corners_M4[part]),
         )
-        for part in np.array_split(chosen, -(-len(chosen) // _PICTURES_AT_ONCE))
+        for part in np.array_split(chosen, -(-len(chosen) // _IMAGES_AT_ONCE))
     ]
 
 
@@ -182,7 +182,7 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
         config,
         make_dataset,
         batches,
-        validation_pictures(run),
+        validation_images(run),
         states,
         key_frames_of(run.data.val, config).states,
         run.options.workers,
@@ -200,7 +200,7 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
 
 
 def validation_recordings_share_states(run: Run) -> None:
-    """Complain if an encoder is to be chosen by precision, but no validation picture can have a right neighbour."""
+    """Complain if an encoder is to be chosen by precision, but no validation image can have a right neighbour."""
     keys = key_frames_of(run.data.val, run.config)
     seen_in = {(int(label), int(recording)) for label, recording in zip(keys.label_M, keys.recording_M, strict=True)}
     shared = len(seen_in) > len({label for label, _ in seen_in})
@@ -209,17 +209,17 @@ def validation_recordings_share_states(run: Run) -> None:
         raise InputError("no state occurs in two validation recordings, so precision means nothing", cure=cure)
 
 
-def validation_pictures(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
+def validation_images(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Key frames of the validation recordings, evenly thinned: (image_BSS3, label_B, recording_B) in parts."""
     validation_recordings_share_states(run)
     keys = key_frames_of(run.data.val, run.config)
     frames = run.frames(run.data.val)
-    chosen = np.arange(0, len(keys), max(len(keys) // _MOST_VALIDATION_PICTURES, 1))
+    chosen = np.arange(0, len(keys), max(len(keys) // _MOST_VALIDATION_IMAGES, 1))
     parts = []
-    for part in np.array_split(chosen, -(-len(chosen) // _PICTURES_AT_ONCE)):
-        pictures = np.stack([frames[keys.recording_M[i]][keys.frame_M[i]] for i in part])
+    for part in np.array_split(chosen, -(-len(chosen) // _IMAGES_AT_ONCE)):
+        images = np.stack([frames[keys.recording_M[i]][keys.frame_M[i]] for i in part])
         labels = torch.from_numpy(keys.label_M[part]), torch.from_numpy(keys.recording_M[part])
-        parts.append((torch.from_numpy(pictures), *labels))
+        parts.append((torch.from_numpy(images), *labels))
     return parts
 
 

@@ -1,6 +1,6 @@
 """How good an epoch is, on the validation recordings: what decides which epoch is kept.
 
-Shape legend: V pictures, D dimensions, E clips of a recording (one per stride), C components.
+Shape legend: V images, D dimensions, E clips of a recording (one per stride), C components.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ THRESHOLDS = (2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 def neighbour_precision(z_VD: Tensor, label_V: Tensor, recording_V: Tensor) -> float | None:
-    """Share of pictures whose nearest neighbour in another recording shows the same state.
+    """Share of images whose nearest neighbour in another recording shows the same state.
 
-    Pictures whose state no other recording shows are left out; None if there are no others.
+    Images whose state no other recording shows are left out; None if there are no others.
     """
     elsewhere_VV = recording_V[:, None] != recording_V
     findable_V = ((label_V[:, None] == label_V) & elsewhere_VV).any(dim=1)

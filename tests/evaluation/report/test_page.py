@@ -150,16 +150,17 @@ def test_the_page_is_the_same_every_time(make_run: MakeRun) -> None:
 
 
 def test_twenty_recordings_stay_below_three_megabytes(make_run: MakeRun, tmp_path: Path) -> None:
-    cv2 = pytest.importorskip("cv2")
+    import cv2
+
     noise = np.random.default_rng(0).integers(0, 256, size=(160, 160, 3), dtype=np.uint8)  # nothing is larger as JPEG
-    picture = cv2.imencode(".jpg", noise)[1].tobytes()
+    image = cv2.imencode(".jpg", noise)[1].tobytes()
 
     def change(recording: RecordingRun) -> RecordingRun:
         folder = tmp_path / "frames"
         if not folder.exists():
             folder.mkdir()
             for frame in range(recording.n_frames):
-                (folder / f"{frame:06d}.jpg").write_bytes(picture)
+                (folder / f"{frame:06d}.jpg").write_bytes(image)
         readable = tuple((first, first + 2) for first in range(0, recording.n_frames - 3, 9))
         return replace(recording, frames_path=str(folder), readable=readable)
 
@@ -223,14 +224,15 @@ def test_every_run_has_a_page(
     assert not re.search(r"\bnan\b|\binf\b|None", re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL))
 
 
-def test_missing_pictures_are_a_note(make_run: MakeRun) -> None:
+def test_missing_images_are_a_note(make_run: MakeRun) -> None:
     _, outline = report(make_run(3))
-    assert "There are no pictures" in outline.text
+    assert "There are no images" in outline.text
     assert "nowhere/00_assy/rgb: the frames are not there any more" in outline.text
 
 
 def test_the_data_may_have_moved(make_run: MakeRun, tmp_path: Path) -> None:
-    cv2 = pytest.importorskip("cv2")
+    import cv2
+
     grey = cv2.imencode(".jpg", np.full((32, 32, 3), 99, np.uint8))[1].tobytes()
     run = make_run(1)
     folder = tmp_path / "moved" / "00_assy" / "rgb"
@@ -240,10 +242,10 @@ def test_the_data_may_have_moved(make_run: MakeRun, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     _, outline = report(run, data=tmp_path / "moved", on_progress=lambda done, of: seen.append((done, of)))
     assert seen == [(1, 1)]
-    assert "pictures" not in outline.text
-    pictures = [value for value in outline.values("src") if value.startswith("data:image/jpeg;base64,")]
-    assert len(pictures) > 5
-    assert len(outline.values("alt")) == len(pictures)
+    assert "images" not in outline.text
+    images = [value for value in outline.values("src") if value.startswith("data:image/jpeg;base64,")]
+    assert len(images) > 5
+    assert len(outline.values("alt")) == len(images)
     assert all("00_assy, frame" in text for text in outline.values("alt"))
 
 

@@ -1,1 +1,1 @@
-"""One page that shows a run: scores, timelines, delays, and pictures of what went wrong."""
+"""One page that shows a run: scores, timelines, delays, and images of what went wrong."""

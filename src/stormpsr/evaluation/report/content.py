@@ -38,7 +38,7 @@ class Delay:
 
 
 @dataclass(frozen=True)
-class GroupFigures:
+class GroupMetrics:
     """A row of the main table; None where a score is not known."""
 
     n_recordings: int
@@ -118,7 +118,7 @@ class Content:
     def step_name(self, step_id: int) -> str:
         return self.procedure.step(step_id).description
 
-    def group(self, method: Method, name: str) -> GroupFigures | None:
+    def group(self, method: Method, name: str) -> GroupMetrics | None:
         """`all`, `without_errors` or `with_errors` of a method's summary."""
         summary = self.info.summary.get(method.name)
         group = summary.get(name) if isinstance(summary, Mapping) else None
@@ -167,8 +167,8 @@ def _view(recording: RecordingRun, methods: Sequence[Method], procedure: Procedu
     return RecordingView(recording, scores)
 
 
-def _figures(group: Mapping[str, Any]) -> GroupFigures:
-    return GroupFigures(
+def _figures(group: Mapping[str, Any]) -> GroupMetrics:
+    return GroupMetrics(
         n_recordings=int(number(group.get("n_recordings")) or 0),
         pos=number(group.get("pos")),
         f1=number(group.get("f1")),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from stormpsr.evaluation.report.cases import Case, CaseKind, worst_cases
 from stormpsr.evaluation.report.content import Content
+from stormpsr.evaluation.report.images import Album
 from stormpsr.evaluation.report.markup import Html, clock, counted, element, join, listed, seconds
-from stormpsr.evaluation.report.pictures import Album
 
-OnProgress = Callable[[int, int], None]  # recordings whose pictures are read, of how many
+OnProgress = Callable[[int, int], None]  # recordings whose images are read, of how many
 
 _TITLES: dict[CaseKind, str] = {
     "missed": "Missed steps",
@@ -31,7 +31,7 @@ _APART_SECONDS = 0.6
 
 
 def gallery(content: Content, data: Path, on_progress: OnProgress | None = None) -> Html:
-    """The worst cases of the main method, with pictures where they can be had."""
+    """The worst cases of the main method, with images where they can be had."""
     cases = worst_cases(content)
     albums = _albums(cases, data, on_progress)
     numbers = {view.name: place for place, view in enumerate(content.recordings)}
@@ -45,7 +45,7 @@ def gallery(content: Content, data: Path, on_progress: OnProgress | None = None)
 
 
 def _frames(case: Case) -> list[int]:
-    """The frames of a film strip: the moments that matter, and others that are not nearly the same picture."""
+    """The frames of a film strip: the moments that matter, and others that are not nearly the same image."""
     fps, last = case.view.run.fps, case.view.run.n_frames - 1
     moments = [case.frame] if case.until is None else [case.frame, case.until]
     around = [case.frame + round(offset * fps) for offset in _AROUND_SECONDS[case.kind]]
@@ -75,14 +75,14 @@ def _albums(cases: Mapping[CaseKind, list[Case]], data: Path, on_progress: OnPro
 
 
 def _problems(albums: Mapping[str, Album]) -> Html:
-    """Say why pictures are missing; one reason stands for all of its kind."""
+    """Say why images are missing; one reason stands for all of its kind."""
     lacking = {name: album.problem for name, album in albums.items() if album.problem}
     if not lacking:
         return Html("")
     shown = listed(list(lacking)[:3])
     more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-    some = any(albums[name].pictures for name in lacking)
-    what = "Some pictures are" if some or len(lacking) < len(albums) else "There are no pictures: they are"
+    some = any(albums[name].images for name in lacking)
+    what = "Some images are" if some or len(lacking) < len(albums) else "There are no images: they are"
     text = f"{what} missing for {counted(len(lacking), 'recording')} ({shown}{more}): {next(iter(lacking.values()))}."
     return element("p", text, class_="note warning")
 
@@ -110,7 +110,7 @@ def _card(content: Content, case: Case, album: Album, number: int) -> Html:
 def _film(content: Content, case: Case, album: Album) -> Html:
     shots = []
     for frame in _frames(case):
-        picture = album.pictures.get(frame)
+        picture = album.images.get(frame)
         if picture is None:
             continue
         offset = case.view.time(frame - case.frame)

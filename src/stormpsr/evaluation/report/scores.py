@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stormpsr.evaluation.report.content import Content, GroupFigures, Method, number
+from stormpsr.evaluation.report.content import Content, GroupMetrics, Method, number
 from stormpsr.evaluation.report.markup import Html, counted, element, figure
 
 _GROUPS = {"all": "All recordings", "without_errors": "Without errors", "with_errors": "With errors"}
@@ -40,7 +40,7 @@ def _longest_delay(content: Content) -> float:
     return max([end for end in ends if end is not None], default=1.0) or 1.0
 
 
-def _row(method: Method, group: GroupFigures | None, longest: float) -> Html:
+def _row(method: Method, group: GroupMetrics | None, longest: float) -> Html:
     name = element("th", element("span", method.title, class_=f"method look-{method.look}"), scope="row")
     if group is None:
         return element("tr", name, *(element("td", "–") for _ in _SCORES))

@@ -1,7 +1,7 @@
 # mypy: disallow-subclassing-any=False
 """What all that is trained has in common, as a Lightning module.
 
-Validation leaves its figures in `figures`; `score` is the one that decides, the larger the better.
+Validation leaves its metrics in `metrics`; `score` is the one that decides, the larger the better.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from stormpsr.config import Config
+from stormpsr.data.sampling import Shard
 from stormpsr.errors import InputError
-from stormpsr.training.sampling import Shard
 
 MakeDataset = Callable[[int, Shard], Dataset]  # epoch, share of this process -> batches of the epoch
 
@@ -30,7 +30,7 @@ class Task(LightningModule):
         super().__init__()
         self.config = config
         self.batches_per_epoch = batches_per_epoch
-        self.figures: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
         self._make_dataset, self._workers = make_dataset, workers
 
     @property
@@ -68,6 +68,6 @@ class Task(LightningModule):
             epoch = self.trainer.current_epoch + 1
             raise InputError(f"training left the finite numbers in epoch {epoch}", cure="lower the learning rate")
 
-    def _log_figures(self) -> None:
-        for name, value in {**self.figures, "score": self.score}.items():
+    def _log_metrics(self) -> None:
+        for name, value in {**self.metrics, "score": self.score}.items():
             self.log(f"val/{name}", value, sync_dist=False, rank_zero_only=False)

@@ -1,4 +1,4 @@
-"""Training a detector: steps, not epochs; interrupted training goes on where it stopped, with the same pictures."""
+"""Training a detector: steps, not epochs; interrupted training goes on where it stopped, with the same images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from stormpsr.data.annotated_frames import FrameSet
 from stormpsr.detectors.base import StepTrainedDetector, TorchDetector
 from stormpsr.detectors.calibration import Calibration, fit_calibration
-from stormpsr.detectors.predict import confidence_and_success, look_at_frames
+from stormpsr.detectors.predict import confidence_and_success, predict_frames
 from stormpsr.errors import InputError
 from stormpsr.models.transforms import ImageStore
 from stormpsr.training.detector_batches import Batches
@@ -83,7 +83,7 @@ def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calib
     try:
         total = len(val.readable) + len(val.unreadable)
         chosen = val.thinned(max(1, math.ceil(total / (2 * most_frames))))
-        seen = look_at_frames(detector, [*chosen.readable, *chosen.unreadable], min_confidence=0.0)
+        seen = predict_frames(detector, [*chosen.readable, *chosen.unreadable], min_confidence=0.0)
         return fit_calibration(*confidence_and_success(seen))
     finally:
         detector.calibration = kept
@@ -91,7 +91,7 @@ def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calib
 
 def _share_right(detector: TorchDetector, val: FrameSet, most_frames: int) -> float:
     readable = val.readable[:: max(1, math.ceil(len(val.readable) / most_frames))]
-    seen = look_at_frames(detector, readable, min_confidence=0.0)
+    seen = predict_frames(detector, readable, min_confidence=0.0)
     return sum(frame.best is not None and frame.is_right(frame.best) for frame in seen) / len(seen)
 
 

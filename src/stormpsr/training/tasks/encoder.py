@@ -1,8 +1,8 @@
 # mypy: disallow-subclassing-any=False
 """Training of the spatial encoder.
 
-Shape legend: B pictures, S pixels of a side, 3 colours, D dimensions, L labels, C components, V pictures of
-validation, P processes, Q pictures of all processes.
+Shape legend: B images, S pixels of a side, 3 colours, D dimensions, L labels, C components, V images of
+validation, P processes, Q images of all processes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EncoderTask(Task):
     @property
     def score(self) -> float:
         select_by = self.config.train_encoder.select_by
-        return -self.figures["loss"] if select_by == "loss" else self.figures[select_by]
+        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
@@ -126,9 +126,9 @@ class EncoderTask(Task):
         self._seen.clear()
         self._refuse_infinite(z_VD)
         precision = neighbour_precision(z_VD, label_V, recording_V)
-        self.figures = {"loss": float(self._loss(z_VD, label_V, share=False))}
+        self.metrics = {"loss": float(self._loss(z_VD, label_V, share=False))}
         if precision is not None:
-            self.figures["precision"] = precision
+            self.metrics["precision"] = precision
         if self.read_out is not None:
-            self.figures["components"] = float(right_V.mean())
-        self._log_figures()
+            self.metrics["components"] = float(right_V.mean())
+        self._log_metrics()

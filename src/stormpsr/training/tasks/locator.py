@@ -1,9 +1,9 @@
 # mypy: disallow-subclassing-any=False
-"""Training of the locator: where in a picture the assembly is. Needed where the encoder looks at a crop around it.
+"""Training of the locator: where in a image the assembly is. Needed where the encoder looks at a crop around it.
 
 It learns from the frames that somebody drew a box in, and from renders, in which hands may cover the assembly.
 
-Shape legend: B pictures, S pixels of a side, 3 colours, 4 corners (left, top, right, bottom as shares of the picture).
+Shape legend: B images, S pixels of a side, 3 colours, 4 corners (left, top, right, bottom as shares of the image).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from stormpsr.config import Config
-from stormpsr.models.locator import Locator, overlap
+from stormpsr.data.sampling import Shard
+from stormpsr.models.locator import Locator, box_iou
 from stormpsr.training.data import BoxedFrames, Renders
 from stormpsr.training.optimisers import make_optimiser
-from stormpsr.training.sampling import Shard
 from stormpsr.training.tasks.base import MakeDataset, Task
 
 _LOCATOR_STREAM = 3  # so that random numbers are not those of the other samplers
 
 
-class BoxedPictures(Dataset):
-    """Pictures and where the assembly is in them: (image_BSS3, corners_B4, number of the batch)."""
+class BoxedImages(Dataset):
+    """Images and where the assembly is in them: (image_BSS3, corners_B4, number of the batch)."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class BoxedPictures(Dataset):
         stage = self._config.train_locator
         n = max(stage.batch_size // self._shard.count, 1)
         n_renders = round(stage.render_share * n) if self._renders is not None else 0
-        pictures, corners = [], []
+        images, corners = [], []
         for row in rng.integers(len(self._boxed), size=n - n_renders):
-            pictures.append(self._frames[self._boxed.recording_M[row]][self._boxed.frame_M[row]])
+            images.append(self._frames[self._boxed.recording_M[row]][self._boxed.frame_M[row]])
             corners.append(self._boxed.corners_M4[row])
         if self._renders is not None:
             for row in rng.integers(len(self._renders.image_RSS3), size=n_renders):
-                pictures.append(self._renders.image_RSS3[row])
+                images.append(self._renders.image_RSS3[row])
                 corners.append(self._renders.corners_R4[row])
-        return torch.from_numpy(np.stack(pictures)), torch.from_numpy(np.stack(corners)), number
+        return torch.from_numpy(np.stack(images)), torch.from_numpy(np.stack(corners)), number
 
 
 class LocatorTask(Task):
-    """Judged by how far its boxes overlap those of validation frames."""
+    """Judged by how far its boxes box_iou those of validation frames."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class LocatorTask(Task):
 
     @property
     def score(self) -> float:
-        return self.figures["overlap"]
+        return self.metrics["box_iou"]
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {f"encoder.locator.{name}": tensor for name, tensor in self.locator.state_dict().items()}
@@ -105,7 +105,7 @@ class LocatorTask(Task):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         image_BSS3, corners_B4 = batch
-        shared_B = overlap(self.locator.locate(image_BSS3), corners_B4)
+        shared_B = box_iou(self.locator.locate(image_BSS3), corners_B4)
         self._seen.append((shared_B, self.locator.loss(image_BSS3, corners_B4)))
 
     def on_validation_epoch_end(self) -> None:
@@ -114,8 +114,8 @@ class LocatorTask(Task):
         self._seen.clear()
         self._refuse_infinite(loss)
         found = float((shared > 0.5).float().mean())
-        self.figures = {"loss": float(loss.mean()), "overlap": float(shared.mean()), "found": found}
-        self._log_figures()
+        self.metrics = {"loss": float(loss.mean()), "box_iou": float(shared.mean()), "found": found}
+        self._log_metrics()
 
 
 def _turn(image_BSS3: Tensor, corners_B4: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -22,12 +22,12 @@ from torch.utils.data import DataLoader
 
 from stormpsr.config import Config, TemporalTrainingConfig
 from stormpsr.data.recording import Recording
+from stormpsr.data.sampling import clip_labels, clip_windows, window_offsets
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import SpatioTemporalModel
 from stormpsr.models.temporal import AveragedModel, TemporalModel
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.optimisers import make_optimiser
-from stormpsr.training.sampling import clip_labels, clip_windows, window_offsets
 from stormpsr.training.tasks.base import MakeDataset, Task
 from stormpsr.training.validation import clip_f1, event_scores, to_numpy
 
@@ -51,9 +51,9 @@ def clip_loss(
         return change_loss(temporal(clip_BND, mask_BN), label_BC)
     logit_BC, read_BNC3, ends_BC23 = temporal.with_states(clip_BND, mask_BN)
     class_XC = state_BNC[mask_BN].long() % 3  # absent, correct, wrong
-    surprise = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten())
-    surprise = surprise + 2 * functional.cross_entropy(ends_BC23.flatten(0, 2), ends_BC2.flatten())
-    return change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * surprise
+    cross_entropy = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten())
+    cross_entropy = cross_entropy + 2 * functional.cross_entropy(ends_BC23.flatten(0, 2), ends_BC2.flatten())
+    return change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * cross_entropy
 
 
 def states_at_ends(state_BNC: Tensor, mask_BN: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class ValidationClips:
         found = [clip_labels(r.states_FC, *self.windows(number)) for number, r in enumerate(self.recordings)]
         return np.concatenate(found)
 
-    def figures(self, logits: Sequence[Tensor]) -> dict[str, float]:
+    def metrics(self, logits: Sequence[Tensor]) -> dict[str, float]:
         """Loss and F1 over clips, and F1 and delay after decoding into events."""
         label_XC = self.labels()
         logit_XC = torch.cat(list(logits)).float().cpu()
@@ -156,9 +156,9 @@ class _ChangeTask(Task):
 
     def on_validation_epoch_end(self) -> None:
         self._refuse_infinite(torch.cat(self._logits))
-        self.figures = self._clips.figures(self._logits)
+        self.metrics = self._clips.metrics(self._logits)
         self._logits.clear()
-        self._log_figures()
+        self._log_metrics()
 
     def _in_parts(self, temporal: nn.Module, embedding_FD: Tensor, number: int, frame_step: int = 1) -> Tensor:
         """Logits of all clips of a validation recording, (E, C), from embeddings of its (every so many) frames."""
@@ -190,7 +190,7 @@ class TemporalTask(_ChangeTask):
     @property
     def score(self) -> float:
         select_by = self.config.train_temporal.select_by
-        return -self.figures["loss"] if select_by == "loss" else self.figures[select_by]
+        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
 
     def tensors(self) -> Mapping[str, Tensor]:
         own = {f"temporal.{name}": tensor for name, tensor in self.temporal.state_dict().items()}
@@ -234,12 +234,12 @@ class JointTask(_ChangeTask):
         super().__init__(config, make_dataset, batches_per_epoch, clips, workers)
         self.stream = stream
         self.stream.encoder.projection.requires_grad_(False)  # has no part in it
-        self._frames = frames  # pictures of the validation recordings
+        self._frames = frames  # images of the validation recordings
 
     @property
     def score(self) -> float:
         select_by = self.config.train_joint.select_by
-        return -self.figures["loss"] if select_by == "loss" else self.figures[select_by]
+        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
 
     def tensors(self) -> Mapping[str, Tensor]:
         return dict(self.stream.state_dict())
@@ -271,8 +271,8 @@ class JointTask(_ChangeTask):
     def validation_step(self, number: int, index: int) -> None:
         """Encodes only the frames that some clip needs."""
         needed = np.unique(self._clips.windows(number)[0])
-        pictures = torch.from_numpy(np.asarray(self._frames[number][needed])).split(_CLIPS_AT_ONCE)
-        encoded_XD = torch.cat([self.stream.encoder.embed(part.to(self.device)) for part in pictures])
+        images = torch.from_numpy(np.asarray(self._frames[number][needed])).split(_CLIPS_AT_ONCE)
+        encoded_XD = torch.cat([self.stream.encoder.embed(part.to(self.device)) for part in images])
         embedding_FD = encoded_XD.new_zeros(len(self._frames[number]), encoded_XD.shape[1])
         embedding_FD[torch.from_numpy(needed).to(self.device)] = encoded_XD
         self._logits.append(self._in_parts(self.stream.temporal, embedding_FD, number))

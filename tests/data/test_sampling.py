@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from stormpsr.data.labels import StateTimeline
-from stormpsr.errors import InputError
-from stormpsr.training.sampling import (
+from stormpsr.data.sampling import (
     ClipSampler,
     KeyFrames,
     KeyFrameSampler,
@@ -23,6 +22,7 @@ from stormpsr.training.sampling import (
     key_frames,
     window_offsets,
 )
+from stormpsr.errors import InputError
 
 # foot at 30, pole wrong at 45, pole right at 100, shade at 105
 LAMP = StateTimeline((0, 30, 45, 100, 105), ((0, 0, 0), (1, 0, 0), (1, -1, 0), (1, 1, 0), (1, 1, 1)))

@@ -1,4 +1,4 @@
-"""Frames of recordings as small JPEG pictures inside the page."""
+"""Frames of recordings as small JPEG images inside the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 160  # pixels; wider frames are made smaller
 _QUALITY = 72
 
 
-class Picture:
+class Image:
     """A frame that can stand in the page."""
 
     __slots__ = ("height", "uri", "width")
@@ -37,26 +37,26 @@ class Picture:
 
 
 class Album:
-    """Pictures of some frames of a recording, or the reason why there are none."""
+    """Images of some frames of a recording, or the reason why there are none."""
 
-    def __init__(self, pictures: Mapping[int, Picture], problem: str | None = None) -> None:
-        self.pictures = pictures
+    def __init__(self, images: Mapping[int, Image], problem: str | None = None) -> None:
+        self.images = images
         self.problem = problem
 
     @classmethod
     def of(cls, place: Path | None, frames: Iterable[int]) -> Album:
-        """Read what can be read: a report without pictures is better than none."""
+        """Read what can be read: a report without images is better than none."""
         wanted = sorted(set(frames))
         if place is None:
             return cls({}, "the run does not say where the frames are")
-        found: dict[int, Picture] = {}
+        found: dict[int, Image] = {}
         try:
             for frame, image in _read(_source(place), wanted):
-                found[frame] = Picture(image)
+                found[frame] = Image(image)
         except InputError as error:
             return cls(found, str(error))
         except ImportError as error:
-            return cls(found, f"pictures need {error.name}; run: pip install 'stormpsr[detect]'")
+            return cls(found, f"images need {error.name}; run: pip install 'stormpsr[detect]'")
         return cls(found)
 
 
