@@ -21,7 +21,7 @@ Attempt = Callable[[Any, Any, Path], Answer]  # as `_Pool._attempt`: pool, spec,
 
 
 def draw(draft: Path, first: int, past: int) -> None:
-    """Frame k is a image of grey level 5 k."""
+    """Frame k is an image of grey level 5 k."""
     (draft / "rgb").mkdir(parents=True, exist_ok=True)
     for index in range(first, past):
         cv2.imwrite(str(draft / "rgb" / f"{index:06d}.jpg"), np.full((8, 8, 3), 5 * index, dtype=np.uint8))
@@ -146,7 +146,7 @@ def test_what_stops_the_drawing_is_said_where_frames_are_awaited(
         recording.wait()
 
 
-def test_a_image_that_is_missing_in_the_end_is_named(recording: DrawnRecording, attempts: Callable[..., None]) -> None:
+def test_an_image_that_is_missing_in_the_end_is_named(recording: DrawnRecording, attempts: Callable[..., None]) -> None:
     def attempt(pool: Any, spec: Any, draft: Path) -> Answer:
         draw(draft, 0, 7)
         return 0, {}

@@ -88,7 +88,7 @@ def test_out_csv_holds_a_row_per_recording(cli: Call, data: Arguments) -> None:
     assert figures == [("1_build", "false", "1.000000", "0.5000"), ("2_build", "true", "0.000000", "")]
 
 
-def test_plot_draws_a_image_that_is_not_blank(cli: Call, data: Arguments) -> None:
+def test_plot_draws_an_image_that_is_not_blank(cli: Call, data: Arguments) -> None:
     from PIL import Image
 
     outcome = cli(*data, "--plot", "new/timeline.png")

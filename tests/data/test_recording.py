@@ -202,7 +202,7 @@ def test_changed_images_are_cached_anew(recording: Recording, folder: RecordingF
     assert_array_equal(cache.read(recording)[2], resize_square(noise[:, :, ::-1], 8))
 
 
-def test_a_image_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
+def test_an_image_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
     cut = recording.path / "rgb" / "000005.png"
     cut.write_bytes(cut.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"000005\.png: this is not an image; it may be cut short"):

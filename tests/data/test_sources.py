@@ -161,7 +161,7 @@ def test_images_with_other_names_come_by_name(tmp_path: Path, lamp: Procedure) -
     assert [(frame.index, int(frame.image[0, 0, 0])) for frame in frames] == [(0, 3), (1, 7)]
 
 
-def test_a_image_that_is_cut_short_is_named_after_the_good_ones(tmp_path: Path, lamp: Procedure) -> None:
+def test_an_image_that_is_cut_short_is_named_after_the_good_ones(tmp_path: Path, lamp: Procedure) -> None:
     folder = write_images(tmp_path / "a", [0, 1, 2])
     (folder / "000002.png").write_bytes(b"\x89PNG")
     frames, complaint = watch(open_source(str(folder), lamp))

@@ -25,7 +25,7 @@ def block_in(image: np.ndarray) -> tuple[int, int, int, int]:
     return int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1
 
 
-def test_settings_of_zero_leave_a_image_alone() -> None:
+def test_settings_of_zero_leave_an_image_alone() -> None:
     image, box = augment(image_with_block(), BLOCK, NOTHING, np.random.default_rng(0))
     assert (image == image_with_block()).all()
     assert box == BLOCK

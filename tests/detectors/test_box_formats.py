@@ -207,7 +207,7 @@ def images_file(folder: Path, image: Path, **changes: object) -> Path:
         ({"image_id": 1}, "image 1 is not listed"),
     ],
 )
-def test_a_image_that_cannot_be_meant_is_refused_with_the_name_of_the_file(
+def test_an_image_that_cannot_be_meant_is_refused_with_the_name_of_the_file(
     lamp_data: Path, lamp: Procedure, tmp_path: Path, changes: dict[str, object], complaint: str
 ) -> None:
     image = lamp_data / "recordings/train/01_build_train/rgb/000004.png"

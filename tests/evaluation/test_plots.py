@@ -39,7 +39,7 @@ def amount(picture: NDArray[np.uint8], colour: tuple[int, int, int], rows: slice
     return int((np.abs(picture[rows].astype(int) - colour).max(axis=-1) <= 2).sum())
 
 
-def test_a_image_has_a_sensible_size_and_shows_something(tmp_path: Path, lamp: Procedure) -> None:
+def test_an_image_has_a_sensible_size_and_shows_something(tmp_path: Path, lamp: Procedure) -> None:
     plot_summary(summary_of(([(0, 10), (3, 50)], [(0, 30)])), lamp, tmp_path / "new" / "a.png")
     picture = pixels(tmp_path / "new" / "a.png")
     height, width, _ = picture.shape

@@ -40,7 +40,7 @@ def test_what_the_temporal_stage_takes_is_the_first_layer_of_the_projection_on_t
     assert (model.embed(images()) >= 0).all()  # the layer ends with a ReLU
 
 
-def test_a_image_is_scaled_as_the_backbone_was_trained() -> None:
+def test_an_image_is_scaled_as_the_backbone_was_trained() -> None:
     model = encoder()
     black, white = torch.zeros(1, 4, 4, 3, dtype=torch.uint8), torch.full((1, 4, 4, 3), 255, dtype=torch.uint8)
     torch.testing.assert_close(model.normalise(black), torch.full((1, 3, 4, 4), -1.0))

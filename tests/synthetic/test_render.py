@@ -217,7 +217,7 @@ def test_a_moving_camera_blurs_the_image(product: Product) -> None:
     assert np.abs(np.diff(blurred.astype(int), axis=1)).mean() < 0.8 * np.abs(np.diff(sharp.astype(int), axis=1)).mean()
 
 
-def test_a_image_may_be_wide_and_is_encoded_as_jpeg(product: Product) -> None:
+def test_an_image_may_be_wide_and_is_encoded_as_jpeg(product: Product) -> None:
     import simplejpeg
 
     with Renderer(product, Look.draw(product, 1), (96, 64)) as renderer:
@@ -227,7 +227,7 @@ def test_a_image_may_be_wide_and_is_encoded_as_jpeg(product: Product) -> None:
     assert np.abs(decoded.astype(int) - frame.image.astype(int)).mean() < 12
 
 
-def test_a_image_of_no_size_is_refused(product: Product) -> None:
+def test_an_image_of_no_size_is_refused(product: Product) -> None:
     with pytest.raises(InputError, match="0 x 0 pixels"):
         Renderer(product, Look.draw(product, 1), 0)
 

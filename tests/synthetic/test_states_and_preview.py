@@ -21,7 +21,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_state_gets_a_image_and_a_box_with_its_class(states: Path) -> None:
+def test_every_state_gets_an_image_and_a_box_with_its_class(states: Path) -> None:
     coco = json.loads((states / "annotations.json").read_text())
     procedure = Procedure.load(states / "procedure.yaml")
     classes = {state.state_class for state in procedure.states} - {0}

@@ -206,7 +206,7 @@ def broken_world(world: Path, tmp_path: Path) -> Callable[[str, int], Path]:
 
 
 @pytest.mark.parametrize(("recording", "frame"), [("train/00_build", 0), ("train/02_build", 59), ("val/01_build", 59)])
-def test_a_image_that_cannot_be_read_is_found_out_by_a_dry_run(
+def test_an_image_that_cannot_be_read_is_found_out_by_a_dry_run(
     train: Train, broken_world: Callable[[str, int], Path], recording: str, frame: int
 ) -> None:
     code, err = train("all", "--dry-run", *HELD_OUT, data=broken_world(recording, frame))

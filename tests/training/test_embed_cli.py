@@ -1,4 +1,4 @@
-"""`stormpsr embed`: embeddings of recordings on disk and as a image."""
+"""`stormpsr embed`: embeddings of recordings on disk and as an image."""
 
 from __future__ import annotations
 

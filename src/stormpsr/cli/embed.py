@@ -1,4 +1,4 @@
-"""`stormpsr embed`: embeddings of all frames, on disk and as a image."""
+"""`stormpsr embed`: embeddings of all frames, on disk and as an image."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
     with TrainingBars() as bars:
-        if skip_finished and left:  # a image that cannot be read is to stop the first stage, not the last
+        if skip_finished and left:  # an image that cannot be read is to stop the first stage, not the last
             replace(run, on_progress=bars.frames).frames(recordings_of(run, left))
         for name in names:
             folder = run.stage(name)

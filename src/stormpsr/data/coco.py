@@ -1,7 +1,7 @@
 """Single images with boxes from a COCO file: rendered states, or what an annotation tool has exported.
 
 A category is a state of the procedure by its name if the names fit, else by its id. An annotation may carry the state
-of every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in a image of the error class.
+of every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in an image of the error class.
 
 Boxes in the layouts that annotation tools and trainers speak: COCO and YOLO, out and back in.
 

@@ -27,7 +27,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
 Clock = Callable[[], float]  # seconds, from any moment on
-_PATIENCE_SECONDS = 10  # without a image, a camera counts as gone
+_PATIENCE_SECONDS = 10  # without an image, a camera counts as gone
 _MISSES_AT_ONCE = 30  # failed reads in a row after which a webcam counts as gone
 
 

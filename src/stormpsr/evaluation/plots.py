@@ -150,7 +150,7 @@ def plot_embeddings(
 ) -> None:
     """Project the embeddings of one recording with t-SNE and draw them twice, by state and by time."""
     if len(embedding_FD) < 10:
-        raise InputError(f"{len(embedding_FD)} frames are too few for a image", cure="take more of the frames")
+        raise InputError(f"{len(embedding_FD)} frames are too few for an image", cure="take more of the frames")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -187,7 +187,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def encoder_digest(encoder: SpatialEncoder) -> str:
-    """A fingerprint of everything that decides what an encoder makes of a image."""
+    """A fingerprint of everything that decides what an encoder makes of an image."""
     about = f"{type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
     digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(encoder.state_dict().items()):

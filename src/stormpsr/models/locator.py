@@ -1,5 +1,5 @@
 # mypy: disallow-subclassing-any=False
-"""A small network that says where in a image the assembly is, and the crop of the image around it.
+"""A small network that says where in an image the assembly is, and the crop of the image around it.
 
 The assembly often fills a third of a first-person image, and its smallest parts are a few pixels wide. A network that
 spends all its pixels on the assembly sees more of it, and need not learn to find it. The detector and the spatial
@@ -33,7 +33,7 @@ class Locator(nn.Module):
         self.coarse = nn.Sequential(_block(48, 96, stride=2), _block(96, 96), _block(96, 96), _block(96, 48))
         self.where = nn.Sequential(_block(48, 48), nn.Conv2d(48, 5, 1))
         with torch.no_grad():
-            self.where[-1].bias[1:] = 1.5  # boxes start about a third of a image wide
+            self.where[-1].bias[1:] = 1.5  # boxes start about a third of an image wide
         line = (torch.arange(_CELLS) + 0.5) / _CELLS
         y, x = torch.meshgrid(line, line, indexing="ij")
         self.register_buffer("middle_K4", torch.stack([x, y, x, y], dim=-1).reshape(-1, 4), persistent=False)

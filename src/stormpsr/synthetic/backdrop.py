@@ -11,7 +11,7 @@ Shape legend: N points, V vertices, H W the image.
 What is behind everything: the table top with its shadows, and the room beyond its edge.
 
 A textured plane that fills the image costs a software renderer more than all parts and hands together. A plane is
-also the one thing that needs no renderer: each pixel's ray meets the table at a point that is looked up in a image
+also the one thing that needs no renderer: each pixel's ray meets the table at a point that is looked up in an image
 of the table. The room is looked up by direction, and only in frames that see past the table's edge.
 
 Shape legend: H W the image, Y X the table's image.

@@ -1,4 +1,4 @@
-"""What a head-worn camera does to a image: lens, shutter, exposure, sensor noise, JPEG.
+"""What a head-worn camera does to an image: lens, shutter, exposure, sensor noise, JPEG.
 
 Shape legend: H W the image, h w the larger image that was rendered.
 """
@@ -26,7 +26,7 @@ class _Half:
 
 
 class Lens:
-    """A wide lens: where a image's pixels look, and what must be rendered without distortion to serve them all.
+    """A wide lens: where an image's pixels look, and what must be rendered without distortion to serve them all.
 
     A point at distance r from the axis in the image (1 at distance 1) looks along r * (1 + distortion * r^2).
     """

@@ -45,7 +45,7 @@ _TABLE, _WRONG, _AWAY = int(PartPlace.TABLE), int(PartPlace.WRONG), int(PartPlac
 
 @dataclass(frozen=True, eq=False)
 class RenderedFrame:
-    """A image and what can be seen in it. A component that is not in the assembly has shares and counts of 0.
+    """An image and what can be seen in it. A component that is not in the assembly has shares and counts of 0.
 
     Pixel counts are in pixels of the image, with fractions where the image was supersampled.
     """
@@ -84,7 +84,7 @@ class Renderer:
     ) -> None:
         self.width, self.height = (size, size) if isinstance(size, int) else size
         if self.width < 16 or self.height < 16:
-            raise InputError(f"a image of {self.width} x {self.height} pixels", cure="use at least 16 x 16")
+            raise InputError(f"an image of {self.width} x {self.height} pixels", cure="use at least 16 x 16")
         self.product = product
         # small images get four samples per pixel, large ones have enough pixels
         self._supersample = supersample or (2 if self.width <= 320 else 1)

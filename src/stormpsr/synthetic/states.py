@@ -63,11 +63,11 @@ class StateRenderer:
         self._renderer.close()
 
     def render(self, bits: Sequence[int], seed: int, hands: float = 0.5, look: int | None = None) -> RenderedFrame:
-        """A image of the state (per component 1 seated, 0 absent, -1 wrong).
+        """An image of the state (per component 1 seated, 0 absent, -1 wrong).
 
         `hands` from 0 to 1 is the probability of each hand, and how far it reaches over the object. Components that
         are absent lie somewhere on the table, or not. Images with the same `look` (by default the seed) share
-        colours, light and background; a new look takes longer than a image.
+        colours, light and background; a new look takes longer than an image.
         """
         look = seed if look is None else look
         if look != self._look:

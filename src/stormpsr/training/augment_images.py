@@ -47,7 +47,7 @@ def augment(
 ) -> tuple[Image, Corners | None]:
     """A changed copy of a square image and of the box in it.
 
-    A image with a box is only moved so far that the whole box stays visible: the state must still be readable.
+    An image with a box is only moved so far that the whole box stays visible: the state must still be readable.
     """
     moved, moved_box = _move(image, box, settings, rng)
     return _recolour(moved, settings, rng), moved_box

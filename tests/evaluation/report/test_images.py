@@ -18,7 +18,7 @@ def frame(number: int, height: int = 48, width: int = 64) -> NDArray[np.uint8]:
 
 
 def grey(picture: Image) -> int:
-    """The grey of a image, to tell frames apart."""
+    """The grey of an image, to tell frames apart."""
     head, _, data = picture.uri.partition(",")
     assert head == "data:image/jpeg;base64"
     image = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)
@@ -74,7 +74,7 @@ def test_frames_that_are_gone_are_a_reason_and_no_error(tmp_path: Path) -> None:
 
 
 def test_a_damaged_image_is_a_reason_and_the_others_are_shown(images: Path) -> None:
-    (images / "000005.png").write_bytes(b"not a image")
+    (images / "000005.png").write_bytes(b"not an image")
     album = Album.of(images, [2, 5])
     assert list(album.images) == [2]
     assert "000005.png: this is not an image" in (album.problem or "")

@@ -1,5 +1,5 @@
 # mypy: disallow-subclassing-any=False
-"""Training of the locator: where in a image the assembly is. Needed where the encoder looks at a crop around it.
+"""Training of the locator: where in an image the assembly is. Needed where the encoder looks at a crop around it.
 
 It learns from the frames that somebody drew a box in, and from renders, in which hands may cover the assembly.
 
