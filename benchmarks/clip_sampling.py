@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from clip_metrics import score_clips
 from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.data.embedding_store import read_clips
 from stormpsr.data.layouts import find_recordings
@@ -40,7 +41,6 @@ from stormpsr.data.sampling import change_frames, clip_labels, clip_windows, end
 from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.decoding.fusion_batch import FusionGrid
 from stormpsr.errors import StormPSRError
-from stormpsr.evaluation.clip_metrics import score_clips
 from stormpsr.evaluation.metrics import f1_score, score
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.temporal import TemporalModel

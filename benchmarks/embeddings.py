@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from neighbours import NeighbourScores, nearest_states, score_neighbours
 from stormpsr.config import Config, EncoderConfig, load_config
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.layouts import find_recordings
@@ -34,7 +35,6 @@ from stormpsr.data.recording import Recording, open_recording
 from stormpsr.data.sampling import KeyFrames
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.errors import InputError, StormPSRError
-from stormpsr.evaluation.neighbours import NeighbourScores, nearest_states, score_neighbours
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import build_encoder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,3 +81,48 @@ def test_an_input_error_says_where_what_and_how_to_mend_it_in_one_line() -> None
     assert str(InputError("odd", path="a.csv", line=3, cure="mend it")) == "a.csv:3: odd; mend it"
     assert str(InputError("odd", line=3)) == "line 3: odd"
     assert str(InputError("odd")) == "odd"
+
+
+# ---------------------------------------------------------------------- detections of other libraries
+CORNERS = np.array([[0, 0, 4, 4], [10, 20, 40, 60]], dtype=np.float32)
+
+
+def ultralytics_result() -> SimpleNamespace:
+    boxes = SimpleNamespace(
+        xyxy=CORNERS, cls=np.array([2.0, 0.0], dtype=np.float32), conf=np.array([0.25, 0.75], dtype=np.float32)
+    )
+    return SimpleNamespace(boxes=boxes)
+
+
+def test_boxes_of_ultralytics_become_detections_with_the_most_confident_first() -> None:
+    assert StateDetection.from_ultralytics(ultralytics_result(), frame=7) == [
+        StateDetection(7, 1, 0.75, (10, 20, 30, 40)),
+        StateDetection(7, 3, 0.25, (0, 0, 4, 4)),
+    ]
+
+
+def test_a_network_with_a_background_class_needs_no_offset() -> None:
+    found = StateDetection.from_ultralytics(ultralytics_result(), frame=7, class_offset=0)
+    assert [detection.state_class for detection in found] == [0, 2]
+
+
+def test_a_result_without_boxes_is_refused_and_one_without_any_detection_is_empty() -> None:
+    with pytest.raises(InputError, match="has no boxes"):
+        StateDetection.from_ultralytics(SimpleNamespace(boxes=None), frame=0)
+    nothing = SimpleNamespace(boxes=SimpleNamespace(xyxy=np.zeros((0, 4)), cls=np.zeros(0), conf=np.zeros(0)))
+    assert StateDetection.from_ultralytics(nothing, frame=0) == []
+
+
+def test_detections_of_supervision_become_detections_with_the_most_confident_first() -> None:
+    seen = SimpleNamespace(xyxy=CORNERS, class_id=np.array([2, 0]), confidence=np.array([0.25, 0.75]))
+    assert StateDetection.from_supervision(seen, frame=3) == [
+        StateDetection(3, 1, 0.75, (10, 20, 30, 40)),
+        StateDetection(3, 3, 0.25, (0, 0, 4, 4)),
+    ]
+
+
+def test_detections_of_supervision_need_classes_unless_there_are_none() -> None:
+    with pytest.raises(InputError, match="no class_id or no confidence"):
+        StateDetection.from_supervision(SimpleNamespace(xyxy=CORNERS, class_id=None, confidence=None), frame=3)
+    empty = SimpleNamespace(xyxy=np.zeros((0, 4)), class_id=None, confidence=None)
+    assert StateDetection.from_supervision(empty, frame=3) == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from stormpsr.errors import InputError
 
@@ -71,3 +73,34 @@ class StateDetection:
             if len(self.box) != 4:
                 raise InputError(f"a box has 4 numbers, this one has {len(self.box)}")
             object.__setattr__(self, "box", tuple(_finite(side, "a side of the box") for side in self.box))
+
+    @classmethod
+    def from_ultralytics(cls, result: Any, *, frame: int, class_offset: int = 1) -> list[StateDetection]:
+        """The boxes of one ultralytics `Results`, most confident first.
+
+        class_offset: added to its class numbers, because here class 0 is usually the background, which a network of
+        ultralytics' own training does not have. Give 0 for one that was trained with all of the procedure's classes.
+        """
+        boxes = result.boxes
+        if boxes is None:
+            raise InputError("the result has no boxes", cure="detections come from a model that detects boxes")
+        return cls._most_confident_first(boxes.xyxy, boxes.cls, boxes.conf, frame, class_offset)
+
+    @classmethod
+    def from_supervision(cls, detections: Any, *, frame: int, class_offset: int = 1) -> list[StateDetection]:
+        """The boxes of a `supervision.Detections`, most confident first; `class_offset` as in `from_ultralytics`."""
+        if len(detections.xyxy) and (detections.class_id is None or detections.confidence is None):
+            raise InputError("the detections have no class_id or no confidence", cure="a detector gives both")
+        classes, confidences = (() if v is None else v for v in (detections.class_id, detections.confidence))
+        return cls._most_confident_first(detections.xyxy, classes, confidences, frame, class_offset)
+
+    @classmethod
+    def _most_confident_first(
+        cls, corners: Iterable[Any], classes: Iterable[Any], confidences: Iterable[Any], frame: int, class_offset: int
+    ) -> list[StateDetection]:
+        """Rows of x0, y0, x1, y1 with class and confidence: arrays or tensors, which are read number by number."""
+        found = []
+        for row, number, confidence in zip(corners, classes, confidences, strict=True):
+            x0, y0, x1, y1 = (float(side) for side in row)
+            found.append(cls(frame, int(number) + class_offset, float(confidence), (x0, y0, x1 - x0, y1 - y0)))
+        return sorted(found, key=lambda detection: -detection.confidence)
