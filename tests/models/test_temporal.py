@@ -120,18 +120,12 @@ def test_a_padded_clip_is_to_a_tcn_what_a_shorter_clip_is() -> None:
     torch.testing.assert_close(long(padded, mask), long(short_clip, torch.ones(1, 20, dtype=torch.bool)))
 
 
-def test_an_lstm_learns_to_remember_what_the_first_frame_said() -> None:
+def test_what_an_lstm_says_depends_on_the_first_frame_through_all_others() -> None:
     model = LSTMModel(embedding_dim=2, n_frames=5, n_components=1, width=8, layers=1, dropout=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
-    clip_BND = torch.randn(48, 5, 2)
-    mask = torch.ones(48, 5, dtype=torch.bool)
-    target_BC = (clip_BND[:, 0, :1] > 0).float()
-    for _ in range(50):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(clip_BND, mask), target_BC)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    assert loss < 0.2
+    clip_BND = torch.randn(3, 5, 2, requires_grad=True)
+    model(clip_BND, torch.ones(3, 5, dtype=torch.bool)).sum().backward()
+    assert clip_BND.grad is not None
+    assert (clip_BND.grad.abs().sum(dim=-1) > 0).all()  # of every frame of every clip
 
 
 def test_the_layers_of_a_transformer_start_from_different_numbers() -> None:

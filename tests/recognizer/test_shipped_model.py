@@ -1,0 +1,56 @@
+"""The shipped model on views of the synthetic world that are drawn here: plain to see, or with nothing to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from stormpsr.data.recording import Frame
+from stormpsr.procedure.model import StateBits
+from stormpsr.recognizer.recognizer import Recognizer
+from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.states import StateRenderer
+
+VIEW_FRAMES = 8  # how long each view lasts: a second turned by hand is seen from many sides
+SIDE = 160
+
+
+@pytest.fixture(scope="module")
+def vehicle() -> Product:
+    return Product.load("vehicle")
+
+
+@pytest.fixture(scope="module")
+def renderer(vehicle: Product) -> Iterator[StateRenderer]:
+    with StateRenderer(vehicle, SIDE) as renderer:
+        yield renderer
+
+
+def views(renderer: StateRenderer, states: Sequence[StateBits], n_views: int) -> list[Frame]:
+    """Each state from some sides, one after the other, without hands."""
+    images = [renderer.render(bits, seed=view, hands=0.0, look=1).image for bits in states for view in range(n_views)]
+    frames = [image for image in images for _ in range(VIEW_FRAMES)]
+    return [Frame(image, index, index / renderer.product.procedure().fps) for index, image in enumerate(frames)]
+
+
+def test_it_reports_the_steps_between_two_states_that_are_plain_to_see(
+    vehicle: Product, renderer: StateRenderer
+) -> None:
+    procedure = vehicle.procedure()
+    before = procedure.variant("assy").initial
+    after = next(state.bits for state in procedure.states if state.name == "11100000000")
+    assert after is not None
+    expected = {step.id for step in procedure.steps_between(before, after)}
+    recognizer = Recognizer.load("vehicle", variant="assy")
+    frames = views(renderer, [before, after], n_views=14)
+    events = [event for frame in frames for event in recognizer.update(frame)]
+    assert {event.step_id for event in events} == expected
+    assert all(event.frame >= len(frames) // 2 for event in events)  # not before it is there
+    assert recognizer.state == after
+
+
+def test_it_reports_nothing_on_a_table_without_an_assembly(vehicle: Product, renderer: StateRenderer) -> None:
+    nothing = (0,) * vehicle.n_components
+    recognizer = Recognizer.load("vehicle", variant="assy")
+    assert [event for frame in views(renderer, [nothing], n_views=16) for event in recognizer.update(frame)] == []
