@@ -1,0 +1,272 @@
+"""Whole files: written completely and lastingly or not at all, and read with a plain word about what is wrong.
+
+What is written goes to a draft beside its place, is forced onto the disk, and takes the place of what was there in one
+move: whoever reads, or starts again after a power cut, finds the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from stormpsr.errors import InputError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("no space left", "os error 28", "disk quota")  # how libraries with errors of their own put it
+_MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buffers is quicker than one for each
+
+
+# ---------------------------------------------------------------------- writing
+def draft_of(path: str | Path) -> Path:
+    """Where this process drafts a file or folder: beside it and hidden, with the same suffix."""
+    path = Path(path)
+    return path.with_name(f".{os.getpid()}.draft.{path.name}")
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """The path of a draft to write to: it becomes the file at the end of the block, or is removed if that fails."""
+    target = Path(path)
+    if _is_device(target):
+        yield target  # a pipe or /dev/null is written to, never replaced
+        return
+    real = Path(os.path.realpath(target))  # a link stays a link
+    draft = draft_of(real)
+    try:
+        with _naming(target, draft):
+            _check_target(real)
+            real.parent.mkdir(parents=True, exist_ok=True)
+            draft.unlink(missing_ok=True)
+            yield draft
+            if real.exists():
+                shutil.copymode(real, draft)
+            _sync_path(draft)
+            draft.replace(real)
+            _sync_path(real.parent)
+            _remove_leftovers(real)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """The path of an empty draft folder: at the end of the block it takes the place of the folder that is there.
+
+    Both change places in one move where the system can do that (Linux, macOS), so that there is always one of them.
+    """
+    target = Path(path)
+    real = Path(os.path.realpath(target))
+    draft = draft_of(real)
+    try:
+        with _naming(target, draft):
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            yield draft
+            _sync_folder(draft)
+            if not real.exists():
+                draft.rename(real)
+            elif not _exchange(draft, real):
+                old = draft.with_name(f"{draft.name}.old")
+                real.rename(old)
+                draft.rename(real)
+                old.rename(draft)
+            _sync_path(real.parent)
+            _remove_leftovers(real)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file and make its folder."""
+    with replacing(path) as draft:
+        draft.write_bytes(content)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8, its line ends as they are."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str | Path, content: Any, *, indent: int | None = 2) -> None:
+    """Write JSON that every reader understands: not a number is not allowed."""
+    write_text(path, json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def flush(file: IO[Any]) -> None:
+    """Force onto the disk what was written to a file that goes on growing."""
+    file.flush()
+    with suppress(OSError):  # a pipe or a terminal has no disk
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def naming_full_disk(path: str | Path) -> Iterator[None]:
+    """Writing to a stream: a full disk becomes an error that names the file and says what to do."""
+    try:
+        yield
+    except Exception as error:
+        if is_disk_full(error):
+            raise disk_full(path) from error
+        raise
+
+
+def is_disk_full(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return not isinstance(error, InputError) and any(words in str(error).lower() for words in _FULL_WORDS)
+
+
+def disk_full(path: str | Path, detail: str = "nothing more can be written") -> InputError:
+    cure = "make room and run the same command again: it goes on where it stopped"
+    return InputError(f"the disk is full ({detail})", path=path, cure=cure)
+
+
+def check_room(path: str | Path, n_bytes: int) -> None:
+    """Complain if the disk on which a file or folder is, or will be, has no room for so many bytes."""
+    place = Path(path).absolute()
+    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.is_dir())).free
+    if n_bytes > free:
+        raise disk_full(path, f"{n_bytes / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free")
+
+
+@contextmanager
+def _naming(target: Path, draft: Path) -> Iterator[None]:
+    """Nobody knows the draft: an error of writing speaks of the file that was wanted."""
+    try:
+        with naming_full_disk(target):
+            yield
+    except OSError as error:
+        if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(draft):
+            raise
+        raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", path=target) from error
+
+
+def _check_target(path: Path) -> None:
+    if path.is_dir():
+        raise InputError("this is a folder", path=path, cure="give the path of a file")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError("this file is protected", path=path, cure="choose another name, or allow writing to it")
+
+
+def _is_device(path: Path) -> bool:
+    if path.parent in (Path("/dev"), Path("/dev/fd")):  # also where /dev/stdout is a file
+        return path.exists()
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _sync_path(path: Path) -> None:
+    """Force a file, or the list of a folder's files, onto the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows cannot open a folder
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    inside = [folder, *(path for path in folder.rglob("*") if not path.is_symlink())]
+    if len(inside) > _MOST_SINGLE_SYNCS and hasattr(os, "sync"):
+        os.sync()
+    else:
+        for path in inside:
+            _sync_path(path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places in one move; False where the system or the disk cannot do that."""
+    import ctypes
+
+    here, exchange = -100, 2  # AT_FDCWD; RENAME_EXCHANGE and RENAME_SWAP are the same number
+    names = os.fsencode(one), os.fsencode(other)
+    calls = {"linux": ("renameat2", (here, names[0], here, names[1])), "darwin": ("renamex_np", names)}
+    name, arguments = calls.get(str(sys.platform), ("", ()))
+    call = getattr(ctypes.CDLL(None), name, None) if name else None  # an old C library may not have it
+    return call is not None and call(*arguments, exchange) == 0
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Drafts of the same thing by processes that were killed."""
+    for left in path.parent.glob(f".*.draft.{_literal(path.name)}"):
+        pid = left.name.split(".")[1]
+        if os.name != "nt" and pid.isdigit() and not _is_running(int(pid)):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{mark}]" if mark in "*?[" else mark for mark in name)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+# ---------------------------------------------------------------------- reading
+def read_text(path: str | Path, cure: str | None = None) -> str:
+    """A text in UTF-8, with or without the mark that Windows puts before it. `cure` says what to do if it is none."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError("there is no such file", path=path, cure=cure) from error
+    except IsADirectoryError as error:
+        raise InputError("this is a folder", path=path, cure="give the path of a file") from error
+    except OSError as error:
+        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path, cure=cure) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError("this is not text in UTF-8", path=path, line=line, cure=cure or "save it as UTF-8") from error
+
+
+def read_json(path: str | Path, cure: str | None = None) -> Any:
+    """What a JSON file holds. `cure` says what to do if it is damaged: mending the line, unless there is a better way."""
+    text = read_text(path, cure)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        problem = f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]} (column {error.colno})"
+        raise InputError(problem, path=path, line=error.lineno, cure=cure or "mend this line") from error
+    except RecursionError as error:
+        problem = "this is not JSON: brackets are nested too deeply"
+        raise InputError(problem, path=path, line=1, cure=cure or "close the brackets that are open") from error
+    except ValueError as error:  # a whole number of thousands of digits
+        lengths = [max((len(word) for word in line.split()), default=0) for line in text.split("\n")]
+        line = lengths.index(max(lengths)) + 1
+        raise InputError("a number is too large", path=path, line=line, cure=cure or "mend this line") from error
+
+
+def read_json_object(path: str | Path, what: str = "JSON object", cure: str | None = None) -> dict[str, Any]:
+    """A JSON file that must hold one object, {...}; `what` says in plain words what it should be."""
+    content = read_json(path, cure)
+    if not isinstance(content, dict):
+        raise InputError(f"this is no {what}", path=path, line=1, cure=cure or 'write an object: {"key": value, ...}')
+    return content
+
+
+# ---------------------------------------------------------------------- fingerprints
+def digest(*paths: str | Path, without: Collection[str] = ()) -> str:
+    """A fingerprint of files, and of all files in folders except hidden ones and those named in `without`."""
+    found = hashlib.sha256()
+    for path in map(Path, paths):
+        inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        for file in inside:
+            name = file.relative_to(path.parent if path.is_file() else path)
+            if file.name in without or any(part.startswith(".") for part in name.parts):
+                continue
+            content = hashlib.sha256(file.read_bytes()).digest()
+            found.update(name.as_posix().encode() + b"\0" + content)
+    return found.hexdigest()[:16]
