@@ -233,7 +233,7 @@ def read_text(path: str | Path, cure: str | None = None) -> str:
 
 
 def read_json(path: str | Path, cure: str | None = None) -> Any:
-    """What a JSON file holds. `cure` says what to do if it is damaged: mending the line, unless there is a better way."""
+    """What a JSON file holds. `cure` says what to do if it is damaged, where there is a better way than mending it."""
     text = read_text(path, cure)
     try:
         return json.loads(text)
