@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from stormpsr.data.frame_cache import FrameCache, resize_square
+from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.images import letterbox
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import Recording, open_recording
 from stormpsr.errors import InputError
@@ -168,7 +169,7 @@ def test_cached_frames_are_the_frames_at_training_size(recording: Recording, tmp
     frames = cache.read(recording)
     assert frames.shape == (8, 8, 8, 3)
     for number in range(8):
-        assert_array_equal(frames[number], resize_square(picture(number), 8))
+        assert_array_equal(frames[number], letterbox(picture(number), 8)[0])
     assert frames[5, 0, 0].tolist() == [200, 0, 0]
     assert frames[5, 7, 7].tolist() == [100, 100, 100]
 
@@ -199,7 +200,17 @@ def test_changed_images_are_cached_anew(recording: Recording, folder: RecordingF
     noise = np.random.default_rng(0).integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)
     cv2.imwrite(str(folder.path / "rgb" / "000002.png"), noise)
     cache.fill(recording)
-    assert_array_equal(cache.read(recording)[2], resize_square(noise[:, :, ::-1], 8))
+    assert_array_equal(cache.read(recording)[2], letterbox(noise[:, :, ::-1], 8)[0])
+
+
+def test_frames_that_were_cached_with_another_geometry_are_cached_anew(recording: Recording, tmp_path: Path) -> None:
+    cache = FrameCache(tmp_path / "cache", 8)
+    cache.fill(recording)
+    header = cache.rows(recording).header_path
+    header.write_text(header.read_text().replace("letterbox", "squash"))
+    assert cache.missing_bytes([recording]) == 8 * 8 * 8 * 3
+    cache.fill(recording)
+    assert cache.missing_bytes([recording]) == 0
 
 
 def test_an_image_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:

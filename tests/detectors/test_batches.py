@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stormpsr.data.annotated_frames import FrameSet, read_frames
+from stormpsr.data.images import ImageStore
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import ImageStore
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.augment_images import AugmentationSettings
 from stormpsr.training.detector_batches import UNKNOWN, Batches, BatchSettings

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stormpsr.data.annotated_frames import read_frames
+from stormpsr.data.images import ImageStore
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import ImageStore, Placement, fit_square
 from stormpsr.procedure.model import Procedure
 
 WriteLamp = Callable[..., Path]
@@ -131,18 +131,6 @@ def test_a_recording_without_images_is_refused(write_lamp: WriteLamp, lamp: Proc
         path.unlink()
     with pytest.raises(InputError, match="no images"):
         read_frames(tmp_path / "data", "train", lamp)
-
-
-# ---------------------------------------------------------------------- squares
-def test_a_wide_image_is_padded_above_and_below_and_boxes_find_their_way_back() -> None:
-    import numpy as np
-
-    wide = np.full((20, 40, 3), 255, dtype=np.uint8)
-    square, placement = fit_square(wide, 80)
-    assert placement == Placement(2.0, 0.0, 20.0)
-    assert (square[:20] == 114).all()
-    assert (square[20:60] == 255).all()
-    assert placement.back(20, 30, 40, 50) == (10, 5, 10, 10)
 
 
 def test_the_store_keeps_no_more_than_it_has_room_for(lamp_data: Path, lamp: Procedure) -> None:

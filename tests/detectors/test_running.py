@@ -9,8 +9,8 @@ import pytest
 
 from stormpsr.data.annotated_frames import FrameSet
 from stormpsr.data.detection_csv import read_detections
+from stormpsr.data.images import Image
 from stormpsr.data.layouts import find_recordings
-from stormpsr.data.recording import Image
 from stormpsr.detectors.base import StateDetector
 from stormpsr.detectors.detection import Detection, sorted_best
 from stormpsr.detectors.predict import detect_recordings, folder_digest

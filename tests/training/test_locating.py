@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -59,11 +60,21 @@ def make_run(root: Path, folder: Path, settings_text: str, *overrides: str) -> R
     return Run(config, load_training_data(root, config), folder, options=FitOptions(accelerator="cpu"))
 
 
-def test_boxes_are_shares_of_the_image(boxed_world: Path, settings_text: str, tmp_path: Path) -> None:
+def test_boxes_are_shares_of_a_square_image(boxed_world: Path, settings_text: str, tmp_path: Path) -> None:
     run = make_run(boxed_world, tmp_path / "run", settings_text)
     boxed = boxed_frames_of(run.data.train, run.data.procedure)
     assert len(boxed) == 3 * 6
     np.testing.assert_allclose(boxed.corners_M4[0], (2 / 32, 8 / 32, 30 / 32, 24 / 32))
+
+
+def test_boxes_of_wide_images_are_shares_of_the_square_that_networks_see(
+    boxed_world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    run = make_run(boxed_world, tmp_path / "run", settings_text)
+    source = Mock(images=lambda: iter([np.zeros((18, 32, 3), dtype=np.uint8)]))
+    boxed = boxed_frames_of([replace(run.data.train[0], source=source)], run.data.procedure)
+    # 7 of the square's 32 rows are above the image, whose last row cuts the box, and 7 are below
+    np.testing.assert_allclose(boxed.corners_M4[0], (2 / 32, 15 / 32, 30 / 32, 25 / 32))
 
 
 def test_without_boxes_a_locator_cannot_be_trained(world: Path, settings_text: str, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stormpsr.data.recording import Frame, Image
+    from stormpsr.data.images import Image
+    from stormpsr.data.recording import Frame
     from stormpsr.synthetic.recording_spec import DatasetSpec
 
 
@@ -124,8 +125,8 @@ class DrawnRecording:
             raise self._error
 
     def _image(self, index: int) -> Image:
+        from stormpsr.data.images import read_image
         from stormpsr.data.labels import frame_name
-        from stormpsr.data.recording import read_image
         from stormpsr.errors import InputError
 
         while True:

@@ -289,7 +289,7 @@ def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) ->
     """Time to detect in one image at a time, without reading it; the median of a few."""
     from statistics import median
 
-    from stormpsr.data.recording import read_image
+    from stormpsr.data.images import read_image
 
     images = [read_image(frame.image) for frame in frames[:most]]
     detector.detect(images[:1])

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stormpsr.data.boxes import COCO_FILE, Box, read_centre_boxes, read_coco_boxes
+from stormpsr.data.images import image_size
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingFolder, find_recordings
-from stormpsr.data.recording import image_size
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 

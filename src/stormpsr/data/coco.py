@@ -28,8 +28,8 @@ import yaml
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, StateBox
 from stormpsr.data.boxes import COCO_FILE
+from stormpsr.data.images import image_size
 from stormpsr.data.labels import frame_name
-from stormpsr.data.recording import image_size
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 

@@ -11,24 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.recording import Image, Recording
+from stormpsr.data.images import GEOMETRY, Image, letterbox
+from stormpsr.data.recording import Recording
 from stormpsr.data.row_file import RowFile, check_room
 from stormpsr.errors import InputError
 
 _ROWS_AT_ONCE = 64
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
-
-
-def resize_square(image: Image, size: int) -> Image:
-    """The image as a square, without regard to its proportions, as in the paper."""
-    import cv2
-
-    height, width = image.shape[:2]
-    if (height, width) == (size, size):
-        return image
-    shrinks = size < min(height, width)
-    resized = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-    return np.asarray(resized, dtype=np.uint8)
 
 
 class FrameCache:
@@ -45,7 +34,7 @@ class FrameCache:
             n_rows=recording.n_frames,
             row_shape=(self.image_size, self.image_size, 3),
             dtype="uint8",
-            made_from={"images": recording.source.fingerprint()},
+            made_from={"images": recording.source.fingerprint(), "geometry": GEOMETRY},
         )
 
     def missing_bytes(self, recordings: Sequence[Recording]) -> int:
@@ -67,7 +56,7 @@ class FrameCache:
         with rows.writer() as writer:
             batch: list[Image] = []
             for image in recording.source.images(writer.done):
-                batch.append(resize_square(image, self.image_size))
+                batch.append(letterbox(image, self.image_size)[0])
                 if len(batch) == _ROWS_AT_ONCE or writer.done + len(batch) == rows.n_rows:
                     writer.append(np.stack(batch))
                     batch.clear()

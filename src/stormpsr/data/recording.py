@@ -1,7 +1,6 @@
 """A recording: its frames, read when they are needed, and what its labels say.
 
-Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp4`). All images are arrays of red,
-green and blue in uint8, height first.
+Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp4`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
+from stormpsr.data.images import Image, read_image
 from stormpsr.data.labels import (
     STATES_FILE,
     STEPS_FILE,
@@ -31,7 +31,6 @@ from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingFolder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 
-Image = NDArray[np.uint8]
 VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".avi", ".mov", ".webm"})
 RECORDING_FILE = "recording.json"
 
@@ -144,20 +143,6 @@ class VideoFile(FrameSource):
         return InputError(f"the video cannot be read ({error})", path=self.path, cure="copy or encode it again")
 
 
-def read_image(path: Path) -> Image:
-    """An image file."""
-    import cv2
-
-    try:
-        data = np.fromfile(path, dtype=np.uint8)
-    except OSError as error:
-        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
-    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
-    if image is None:
-        raise InputError("this is not an image", path=path, cure="it may be cut short: copy it again")
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
-
-
 # ---------------------------------------------------------------------- the recording
 @dataclass(frozen=True)
 class Recording:
@@ -256,9 +241,3 @@ def _check_within(
     if last >= n_frames:
         cure = "frames are missing, or the labels belong to another recording"
         raise InputError(f"a label in frame {last}, but there are only {n_frames} frames", path=folder.path, cure=cure)
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image file."""
-    height, width = read_image(path).shape[:2]
-    return width, height

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from stormpsr.data.images import read_image
 from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingFolder
 from stormpsr.data.recording import (
     RECORDING_FILE,
@@ -21,7 +22,6 @@ from stormpsr.data.recording import (
     Recording,
     VideoFile,
     open_recording,
-    read_image,
 )
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure

@@ -25,11 +25,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stormpsr.data.annotated_frames import FrameSet
-from stormpsr.data.recording import Image
+from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.detectors.calibration import Calibration
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE, Detection, sorted_best
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import Placement, fit_square
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_batches import Batch
 from stormpsr.training.detector_settings import OnTraining, TrainingResult, TrainingSettings
@@ -133,7 +132,7 @@ class TorchDetector(StateDetector):
         self.network.eval()
         found: list[list[Detection]] = []
         for start in range(0, len(images), _CHUNK):
-            fitted = [fit_square(image, self.image_size) for image in images[start : start + _CHUNK]]
+            fitted = [letterbox(image, self.image_size) for image in images[start : start + _CHUNK]]
             pixels = torch.stack([torch.from_numpy(square) for square, _ in fitted])
             with torch.inference_mode():
                 found += self.raw_detections(pixels, [placement for _, placement in fitted])

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stormpsr.data.images import Placement
 from stormpsr.detectors.base import StepTrainedDetector, numbers_of
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError
 from stormpsr.models.compact_detector import CompactConfig, CompactNet, CompactOutput, Targets
-from stormpsr.models.transforms import Placement
 from stormpsr.procedure.model import ABSENT, CORRECT, WRONG, Procedure, StateKind
 from stormpsr.training.detector_batches import UNKNOWN, Batch
 

@@ -23,8 +23,9 @@ from stormpsr.data.annotated_frames import AnnotatedFrame
 from stormpsr.data.boxes import box_iou_xywh
 from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
+from stormpsr.data.images import read_image
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import open_recording, read_image
+from stormpsr.data.recording import open_recording
 from stormpsr.detectors.base import StateDetector
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from stormpsr.data.boxes import nms
+from stormpsr.data.images import Placement
 from stormpsr.detectors.base import StepTrainedDetector, numbers_of
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.torchvision_ops import make_torchvision_importable
-from stormpsr.models.transforms import Placement
 from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.training.detector_batches import Batch
 

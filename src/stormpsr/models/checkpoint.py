@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stormpsr.config import Config, dump_config, load_config
+from stormpsr.data.images import GEOMETRY
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -188,7 +189,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 def encoder_digest(encoder: SpatialEncoder) -> str:
     """A fingerprint of everything that decides what an encoder makes of an image."""
-    about = f"{type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
+    about = f"{GEOMETRY} {type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
     digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(encoder.state_dict().items()):
         array = tensor.detach().cpu().contiguous().numpy()

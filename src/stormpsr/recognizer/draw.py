@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.recording import Image
+from stormpsr.data.images import Image
 from stormpsr.decoding.checklist import Checklist, ChecklistRow
 from stormpsr.errors import InputError
 

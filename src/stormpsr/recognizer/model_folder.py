@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 
+from stormpsr.data.images import GEOMETRY
 from stormpsr.decoding.fusion import FusionMethod, FusionSettings
 from stormpsr.decoding.predictions import Bridge, PredictionDecoder
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE
@@ -239,7 +240,7 @@ class RecognizerModel:
 
     def digest(self) -> str:
         """A fingerprint of everything that decides what the networks say: not of thresholds."""
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(GEOMETRY.encode())
         for folder in (STREAM_FOLDER, DETECTOR_FOLDER):
             for path in sorted((self.path / folder).glob("[!.]*")):
                 if path.is_file() and path.name != METRICS_FILE:

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection
-from stormpsr.data.frame_cache import resize_square
-from stormpsr.data.recording import Frame, Image
+from stormpsr.data.images import Image, letterbox
+from stormpsr.data.recording import Frame
 from stormpsr.data.sampling import window_offsets
 from stormpsr.decoding.predictions import Prediction
 from stormpsr.errors import InputError
@@ -83,7 +83,7 @@ class Networks:
         """Embeddings of images, (B, D)."""
         assert self.stream is not None
         size = self.stream.encoder.image_size
-        image_BSS3 = torch.from_numpy(np.stack([resize_square(image, size) for image in images]))
+        image_BSS3 = torch.from_numpy(np.stack([letterbox(image, size)[0] for image in images]))
         with torch.inference_mode():
             return np.asarray(self.stream.encoder.embed(image_BSS3).numpy(), dtype=np.float32)
 

@@ -13,9 +13,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.recording import Image
+from stormpsr.data.images import PADDING, Image
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import PADDING
 
 Corners = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
 

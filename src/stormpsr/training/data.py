@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from stormpsr.config import Config
 from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
-from stormpsr.data.frame_cache import resize_square
+from stormpsr.data.images import Placement, letterbox, read_image
 from stormpsr.data.layouts import RecordingFolder, find_recordings
-from stormpsr.data.recording import Recording, open_recording, read_image
+from stormpsr.data.recording import Recording, open_recording
 from stormpsr.data.sampling import KeyFrames, key_frames
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
@@ -27,7 +27,7 @@ class Renders:
 
     image_RSS3: NDArray[np.uint8]
     states: tuple[StateBits, ...]  # one per image
-    corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the image
+    corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the square
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,11 @@ def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size
             if bits is None:
                 continue
             states.append(procedure.check_bits(bits))
-            x, y, width, height = (float(side) for side in annotation["bbox"])
-            across, down = entry["width"], entry["height"]
-            corners.append((x / across, y / down, (x + width) / across, (y + height) / down))
-            images.append(resize_square(read_image(folder / entry["file_name"]), image_size))
+            corners.append(_shares(annotation["bbox"], entry["width"], entry["height"]))
+            images.append(letterbox(read_image(folder / entry["file_name"]), image_size)[0])
         if not states:
             raise InputError("no image says what state every component is in", path=folder)
-    return Renders(np.stack(images), tuple(states), np.clip(np.array(corners, dtype=np.float32), 0.0, 1.0))
+    return Renders(np.stack(images), tuple(states), np.array(corners, dtype=np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +138,7 @@ class BoxedFrames:
 
     recording_M: NDArray[np.int64]
     frame_M: NDArray[np.int64]
-    corners_M4: NDArray[np.float32]  # as shares of the image
+    corners_M4: NDArray[np.float32]  # as shares of the square that networks see
 
     def __len__(self) -> int:
         return len(self.frame_M)
@@ -154,15 +152,22 @@ def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> Bo
         if not path.is_file():
             continue
         height, width = next(recording.source.images()).shape[:2]
-        for box in read_coco_boxes(path, procedure):
-            right, bottom = (box.x + box.width) / width, (box.y + box.height) / height
-            rows.append((number, box.frame, box.x / width, box.y / height, right, bottom))
+        rows += [
+            (number, box.frame, *_shares((box.x, box.y, box.width, box.height), width, height))
+            for box in read_coco_boxes(path, procedure)
+        ]
     if not rows:
         cure = f"each recording needs {COCO_FILE}; or set encoder.crop_size=0, to look at whole images"
         raise InputError("no recording has boxes to learn from where the assembly is", cure=cure)
     table = np.array(rows)
-    corners = np.clip(table[:, 2:], 0.0, 1.0).astype(np.float32)
-    return BoxedFrames(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), corners)
+    return BoxedFrames(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2:].astype(np.float32))
+
+
+def _shares(box: Sequence[float], width: int, height: int) -> tuple[float, float, float, float]:
+    """A box (left, top, width, height in pixels), cut at the image's border, as corners in shares of the square."""
+    x, y, across, down = (float(side) for side in box)
+    (left, right), (top, bottom) = np.clip((x, x + across), 0, width), np.clip((y, y + down), 0, height)
+    return Placement.of(width, height, 1).into_square(float(left), float(top), float(right), float(bottom))
 
 
 def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, StateBox
+from stormpsr.data.images import ImageStore
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import ImageStore
 from stormpsr.procedure.model import StateKind
 from stormpsr.training.augment_images import AugmentationSettings, augment
 

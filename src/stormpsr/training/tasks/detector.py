@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from stormpsr.data.annotated_frames import FrameSet
+from stormpsr.data.images import ImageStore
 from stormpsr.detectors.base import StepTrainedDetector, TorchDetector
 from stormpsr.detectors.calibration import Calibration, fit_calibration
 from stormpsr.detectors.predict import confidence_and_success, predict_frames
 from stormpsr.errors import InputError
-from stormpsr.models.transforms import ImageStore
 from stormpsr.training.detector_batches import Batches
 from stormpsr.training.detector_settings import OnTraining, TrainingProgress, TrainingResult, TrainingSettings
 

@@ -1,16 +1,41 @@
-"""Images from files, brought to the square size that a network takes."""
+"""Images: read from files, and brought to the square that a network takes. All networks see the same geometry.
+
+Images are arrays of red, green and blue in uint8, height first.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from stormpsr.data.recording import Image, read_image
+from stormpsr.errors import InputError
 
+Image = NDArray[np.uint8]
+GEOMETRY = "letterbox"  # how images become squares; kept beside everything cached that was made from them
 PADDING = 114  # grey, as detectors usually pad
+
+
+def read_image(path: Path) -> Image:
+    """An image file."""
+    import cv2
+
+    try:
+        data = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
+    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    if image is None:
+        raise InputError("this is not an image", path=path, cure="it may be cut short: copy it again")
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image file."""
+    height, width = read_image(path).shape[:2]
+    return width, height
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +47,15 @@ class Placement:
     offset_y: float
 
     @classmethod
-    def of(cls, width: int, height: int, size: int) -> Placement:
+    def of(cls, width: int, height: int, size: float) -> Placement:
+        """In a square of `size` pixels; a size of 1 gives places as shares of the square."""
         scale = size / max(width, height)
         return cls(scale, (size - width * scale) / 2, (size - height * scale) / 2)
+
+    def into_square(self, x0: float, y0: float, x1: float, y1: float) -> tuple[float, float, float, float]:
+        """Corners in the image as corners inside the square."""
+        left, top = x0 * self.scale + self.offset_x, y0 * self.scale + self.offset_y
+        return left, top, x1 * self.scale + self.offset_x, y1 * self.scale + self.offset_y
 
     def back(self, x0: float, y0: float, x1: float, y1: float) -> tuple[float, float, float, float]:
         """Corners inside the square as corner, width and height in the image."""
@@ -32,8 +63,13 @@ class Placement:
         return left, top, (x1 - x0) / self.scale, (y1 - y0) / self.scale
 
 
-def fit_square(image: Image, size: int) -> tuple[Image, Placement]:
-    """The image inside a square of `size` pixels, its proportions kept, the rest grey."""
+def letterbox(image: Image, size: int) -> tuple[Image, Placement]:
+    """The image inside a square of `size` pixels, its proportions kept, the rest grey.
+
+    The paper squashes frames to a square. Here a thing has the same proportions to every network, whatever the camera.
+    """
+    import cv2
+
     height, width = image.shape[:2]
     placement = Placement.of(width, height, size)
     if (width, height) == (size, size):
@@ -41,6 +77,8 @@ def fit_square(image: Image, size: int) -> tuple[Image, Placement]:
     inner = (max(1, round(width * placement.scale)), max(1, round(height * placement.scale)))
     shrinks = placement.scale < 1
     scaled = cv2.resize(image, inner, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    if inner == (size, size):
+        return np.asarray(scaled, dtype=np.uint8), placement
     square = np.full((size, size, 3), PADDING, dtype=np.uint8)
     top, left = round(placement.offset_y), round(placement.offset_x)
     square[top : top + inner[1], left : left + inner[0]] = scaled[: size - top, : size - left]
@@ -58,7 +96,7 @@ class ImageStore:
     def square(self, path: Path) -> tuple[Image, Placement]:
         if path in self._kept:
             return self._kept[path]
-        found = fit_square(read_image(path), self.size)
+        found = letterbox(read_image(path), self.size)
         if len(self._kept) < self._room:
             self._kept[path] = found
         return found

@@ -1,0 +1,45 @@
+"""Images become squares in one way, and boxes find their way into the square and back."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from stormpsr.data.images import Placement, letterbox
+
+
+def test_a_wide_image_is_padded_above_and_below_and_boxes_find_their_way_back() -> None:
+    wide = np.full((20, 40, 3), 255, dtype=np.uint8)
+    square, placement = letterbox(wide, 80)
+    assert placement == Placement(2.0, 0.0, 20.0)
+    assert (square[:20] == 114).all()
+    assert (square[20:60] == 255).all()
+    assert placement.back(20, 30, 40, 50) == (10, 5, 10, 10)
+    assert placement.into_square(10, 5, 20, 15) == (20, 30, 40, 50)
+
+
+def test_a_high_image_is_padded_left_and_right() -> None:
+    square, placement = letterbox(np.full((40, 20, 3), 255, dtype=np.uint8), 20)
+    assert placement == Placement(0.5, 5.0, 0.0)
+    assert (square[:, 5:15] == 255).all()
+    assert (square[:, :5] == 114).all()
+    assert (square[:, 15:] == 114).all()
+
+
+@pytest.mark.parametrize(("side", "interpolation"), [(320, cv2.INTER_AREA), (50, cv2.INTER_LINEAR)])
+def test_a_square_image_is_resized_as_a_whole(side: int, interpolation: int) -> None:
+    image = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
+    square, placement = letterbox(image, 160)
+    assert_array_equal(square, cv2.resize(image, (160, 160), interpolation=interpolation))
+    assert placement == Placement(160 / side, 0.0, 0.0)
+
+
+def test_an_image_of_the_right_size_is_not_touched() -> None:
+    image = np.zeros((160, 160, 3), dtype=np.uint8)
+    assert letterbox(image, 160)[0] is image
+
+
+def test_places_can_be_had_as_shares_of_the_square() -> None:
+    assert Placement.of(200, 100, 1).into_square(0, 0, 200, 100) == (0.0, 0.25, 1.0, 0.75)
