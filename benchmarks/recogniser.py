@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import Frame, open_recording
+from stormpsr.data.recording import open_recording
+from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
 from stormpsr.recognizer.networks import Networks

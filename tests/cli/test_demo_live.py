@@ -15,7 +15,7 @@ from stormpsr.cli import output
 from stormpsr.cli.demo import in_words
 from stormpsr.cli.demo_live import StepBoard, heading, make_display
 from stormpsr.data.events import StepEvent
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.summary import RecordingResult
 from stormpsr.procedure.model import Procedure

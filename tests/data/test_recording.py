@@ -117,13 +117,13 @@ def test_a_video_shorter_than_announced_is_refused(tmp_path: Path, lamp: Procedu
     (tmp_path / "recording.json").write_text(json.dumps({"n_frames": 9, "fps": 12}))
     recording = open_recording(RecordingFolder("01_build", None, tmp_path), lamp)
     assert recording.fps == 12
-    with pytest.raises(InputError, match="ends after 6 of 9 frames"):
+    with pytest.raises(InputError, match="ends too early, after 6 of 9 frames"):
         list(recording.frames())
 
 
 def test_a_damaged_video_is_refused(tmp_path: Path, lamp: Procedure) -> None:
     (tmp_path / "rgb.mp4").write_bytes(b"not a video")
-    with pytest.raises(InputError, match=r"rgb\.mp4: the video cannot be read"):
+    with pytest.raises(InputError, match=r"rgb\.mp4: it cannot be opened"):
         open_recording(RecordingFolder("01_build", None, tmp_path), lamp)
 
 

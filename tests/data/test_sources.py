@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import sys
+import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,17 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from stormpsr.data.labels import StateTimeline, write_states
-from stormpsr.data.recording import Frame
-from stormpsr.data.sources import (
-    Camera,
-    FrameFolder,
-    LatestOnly,
-    Source,
-    StreamedVideo,
-    WatchedRecording,
-    _Times,
-    open_source,
-)
+from stormpsr.data.recording import Recording
+from stormpsr.data.sources import Camera, Frame, FrameSource, ImageFolder, LatestOnly, Video, _Times, open_source
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -57,7 +51,7 @@ def write_images(folder: Path, numbers: list[int]) -> Path:
     return folder
 
 
-def watch(source: Source | LatestOnly) -> tuple[list[Frame], str | None]:
+def watch(source: FrameSource | LatestOnly) -> tuple[list[Frame], str | None]:
     """All frames, and the complaint at the end."""
     found: list[Frame] = []
     try:
@@ -71,7 +65,7 @@ def watch(source: Source | LatestOnly) -> tuple[list[Frame], str | None]:
 @pytest.mark.parametrize(("fps", "name"), [(10, "a.mp4"), (30, "a.mkv"), (25, "a.ts")])
 def test_a_video_gives_its_frames_with_their_times(tmp_path: Path, lamp: Procedure, fps: int, name: str) -> None:
     source = open_source(str(write_video(tmp_path / name, fps=fps)), lamp)
-    assert isinstance(source, StreamedVideo)
+    assert isinstance(source, Video)
     frames, complaint = watch(source)
     assert complaint is None
     assert [frame.index for frame in frames] == list(range(N))
@@ -130,6 +124,55 @@ def test_sound_alone_is_no_video(tmp_path: Path, lamp: Procedure) -> None:
     assert "there is no video in it" in (watch(open_source(str(tmp_path / "a.wav"), lamp))[1] or "")
 
 
+@pytest.mark.parametrize("name", ["a.mp4", "a.ts", "a.avi"])
+def test_single_frames_of_a_video_are_those_that_come_in_order(tmp_path: Path, name: str) -> None:
+    source = Video.counted(write_video(tmp_path / name, codec="mjpeg" if name == "a.avi" else "libx264"))
+    assert source.n_frames == N
+    in_order = list(source.images())
+    numbers = [0, 3, 4, 39, 12, 12]
+    for number, image in zip(numbers, source.images_at(numbers), strict=True):
+        np.testing.assert_array_equal(image, in_order[number])
+
+
+def test_a_video_that_was_filmed_upright_is_turned_upright(tmp_path: Path, lamp: Procedure) -> None:
+    path = write_video(tmp_path / "a.mp4", n=3)
+    plain = [frame.image for frame in watch(open_source(str(path), lamp))[0]]
+    data = bytearray(path.read_bytes())
+    matrix = data.index(b"tkhd") + 44
+    quarter_turn = (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)  # clockwise, as phones write it
+    data[matrix : matrix + 36] = struct.pack(">9i", *quarter_turn)
+    path.write_bytes(data)
+    turned = [frame.image for frame in watch(open_source(str(path), lamp))[0]]
+    assert len(turned) == 3
+    for before, after in zip(plain, turned, strict=True):
+        np.testing.assert_array_equal(after, np.rot90(before, -1))
+    np.testing.assert_array_equal(next(Video(path).images_at([2])), turned[2])
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path, lamp: Procedure) -> None:
+    write_images(tmp_path / "a", [0])
+    for name in ("video.mp4", "a/000001.png"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        open_source(str(tmp_path / "video.mp4"), lamp)
+    with pytest.raises(InputError, match=r"video\.mp4: this is not a video file"):
+        Video(tmp_path / "video.mp4")
+    frames, complaint = watch(open_source(str(tmp_path / "a"), lamp))
+    assert len(frames) == 1
+    assert "000001.png: this is not a file" in str(complaint)
+
+
+def test_an_image_that_claims_a_gigantic_size_is_refused_before_it_is_decoded(tmp_path: Path, lamp: Procedure) -> None:
+    path = write_images(tmp_path / "a", [0]) / "000000.png"
+    data = bytearray(path.read_bytes())
+    data[16:24] = struct.pack(">2I", 10_000, 5_001)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    path.write_bytes(data)
+    assert "it has 10000 x 5001 pixels, more than 50 million" in (
+        watch(open_source(str(tmp_path / "a"), lamp))[1] or ""
+    )
+
+
 def test_times_never_run_backwards() -> None:
     times = _Times(10)
     stamps = [5.0, 5.1, None, 5.3, 0.0, 0.1, 0.1, 90000.0]
@@ -142,7 +185,7 @@ def test_times_never_run_backwards() -> None:
 # ---------------------------------------------------------------------- folders
 def test_a_folder_of_frames_runs_at_the_procedures_rate(tmp_path: Path, lamp: Procedure) -> None:
     source = open_source(str(write_images(tmp_path / "a", [0, 1, 2])), lamp)
-    assert isinstance(source, FrameFolder)
+    assert isinstance(source, ImageFolder)
     frames, _ = watch(source)
     assert [(f.index, f.time_seconds, int(f.image[0, 0, 0])) for f in frames] == [(0, 0, 0), (1, 0.1, 1), (2, 0.2, 2)]
     faster, _ = watch(open_source(str(tmp_path / "a"), lamp, fps=20))
@@ -174,7 +217,7 @@ def test_a_recording_says_its_own_rate(tmp_path: Path, lamp: Procedure) -> None:
     (tmp_path / "a" / "recording.json").write_text('{"fps": 5, "n_frames": 3}')
     write_states(tmp_path / "a" / "PSR_labels_raw.csv", StateTimeline((0,), ((0, 0, 0),)), lamp)
     source = open_source(str(tmp_path / "a"), lamp)
-    assert isinstance(source, WatchedRecording)
+    assert isinstance(source, Recording)
     assert [frame.time_seconds for frame in watch(source)[0]] == [0, 0.2, 0.4]
 
 
@@ -238,16 +281,30 @@ def test_a_camera_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_address_is_a_live_source(lamp: Procedure) -> None:
     source = open_source("rtsp://127.0.0.1:9/stream", lamp)
-    assert isinstance(source, StreamedVideo)
+    assert isinstance(source, Video)
     assert source.is_live
     assert "check address, network and password" in (watch(source)[1] or "")
 
 
 def test_a_network_camera_that_stops_sending_is_reported(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mkv", n=5)
-    frames, complaint = watch(StreamedVideo(str(path), default_fps=10, is_live=True))
+    frames, complaint = watch(Video(f"file://{path}", default_fps=10, is_live=True))
     assert len(frames) == 5
-    assert complaint == f"{path}: the camera stopped sending after 5 frames; start again"
+    assert complaint == f"file://{path}: the camera stopped sending after 5 frames; start again"
+
+
+@pytest.mark.parametrize(
+    "address", ["rtsp://anna:s3cret@127.0.0.1:9/stream", "http://127.0.0.1:9/video?user=anna&password=s3cret"]
+)
+def test_the_password_of_a_camera_is_never_shown(lamp: Procedure, address: str) -> None:
+    source = open_source(address, lamp)
+    with pytest.raises(InputError) as caught:
+        list(source.frames())
+    assert source.name.startswith(address[:4])
+    assert "127.0.0.1:9" in source.name
+    shown = f"{source.name} {source.path} {caught.value} {caught.value.__cause__}"
+    assert "s3cret" not in shown
+    assert "anna" not in shown
 
 
 def test_a_slow_reader_gets_the_latest_frame_of_a_live_source() -> None:
@@ -255,10 +312,10 @@ def test_a_slow_reader_gets_the_latest_frame_of_a_live_source() -> None:
 
     read_on, taken = threading.Event(), threading.Event()
 
-    class Steady(Source):
+    class Steady(FrameSource):
         name = "steady"
 
-        def frames(self) -> Iterator[Frame]:
+        def frames(self, start: int = 0) -> Iterator[Frame]:
             yield Frame(np.zeros((1, 1, 3), np.uint8), 0, 0.0)
             taken.wait(10)
             for index in range(1, 10):

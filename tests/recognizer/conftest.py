@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.procedure.model import Procedure
 
 if find_spec("torch"):  # so that test files may ask for timm, which imports torchvision

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stormpsr.data.layouts import find_recordings
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
 from stormpsr.recognizer.offline import decode_table, predict_recording, predict_recordings

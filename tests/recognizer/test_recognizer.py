@@ -13,7 +13,7 @@ import pytest
 
 import stormpsr
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.errors import InputError
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
 from stormpsr.recognizer.recognizer import Recognizer, SeveralMethods

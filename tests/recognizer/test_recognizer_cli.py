@@ -14,7 +14,7 @@ import pytest
 
 from stormpsr.cli.main import main
 from stormpsr.data.labels import read_steps
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.evaluation.run_folder import read_run
 from stormpsr.procedure.model import Component, Procedure
 from stormpsr.recognizer.model_folder import load_settings

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.procedure.model import StateBits
 from stormpsr.recognizer.recognizer import Recognizer
 from stormpsr.synthetic.product import Product

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stormpsr.cli.demo_world import DrawnRecording
     from stormpsr.data.events import StepEvent
-    from stormpsr.data.recording import Frame
+    from stormpsr.data.sources import Frame
     from stormpsr.decoding.predictions import Prediction
     from stormpsr.procedure.model import Procedure
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from stormpsr.cli.demo_world import DrawnRecording
     from stormpsr.data.events import StepEvent
-    from stormpsr.data.recording import Frame
+    from stormpsr.data.sources import Frame
 
 
 _REFRESHES = 4  # per second

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stormpsr.data.images import Image
-    from stormpsr.data.recording import Frame
+    from stormpsr.data.sources import Frame
     from stormpsr.synthetic.recording_spec import DatasetSpec
 
 
@@ -112,7 +112,7 @@ class DrawnRecording:
     # ------------------------------------------------------------------ watching
     def frames(self) -> Iterator[Frame]:
         """All frames in order, each as soon as it is there."""
-        from stormpsr.data.recording import Frame
+        from stormpsr.data.sources import Frame
 
         for index in range(self.n_frames):
             yield Frame(self._image(index), index, index / self.fps)

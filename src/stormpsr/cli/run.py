@@ -22,8 +22,7 @@ from stormpsr.cli.output import JsonFlag, counted
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StepEvent
-    from stormpsr.data.recording import Frame
-    from stormpsr.data.sources import Source
+    from stormpsr.data.sources import Frame, FrameSource
     from stormpsr.recognizer.model_folder import RecognizerModel
     from stormpsr.recognizer.recognizer import Recognizer
 
@@ -105,7 +104,7 @@ def run_command(
     watch.report([path for path in (out, save) if path is not None])
 
 
-def _open(text: str, model: RecognizerModel, fps: float | None) -> Source:
+def _open(text: str, model: RecognizerModel, fps: float | None) -> FrameSource:
     from stormpsr.data.sources import open_source
     from stormpsr.procedure.model import Procedure
 
@@ -129,7 +128,7 @@ def _created(path: Path) -> TextIO:
 class _Watch:
     """Drives the recogniser, and says what it says: on the screen, into the table, into the film."""
 
-    def __init__(self, recognizer: Recognizer, source: Source, *, as_json: bool) -> None:
+    def __init__(self, recognizer: Recognizer, source: FrameSource, *, as_json: bool) -> None:
         from stormpsr.decoding.checklist import Checklist
 
         self.recognizer, self.source, self.as_json = recognizer, source, as_json

@@ -6,6 +6,7 @@ Images are arrays of red, green and blue in uint8, height first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,36 @@ from stormpsr.errors import InputError
 
 Image = NDArray[np.uint8]
 GEOMETRY = "letterbox"  # how images become squares; kept beside everything cached that was made from them
+_MOST_PIXELS = 50 * 10**6  # of an image or of a frame of a video
 PADDING = 114  # grey, as detectors usually pad
 
 
 def read_image(path: Path) -> Image:
     """An image file."""
     import cv2
+    from PIL import Image as Images
 
     try:
-        data = np.fromfile(path, dtype=np.uint8)
+        if path.exists() and not path.is_file():  # a pipe would be waited for forever
+            raise InputError("this is not a file", path=path)
+        data = path.read_bytes()
+        with Images.open(BytesIO(data)) as header:
+            check_pixels(header.width, header.height, path)
+        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
+    except (Images.UnidentifiedImageError, Images.DecompressionBombError, SyntaxError):
+        image = None
     except OSError as error:
         raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
-    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
     if image is None:
         raise InputError("this is not an image", path=path, cure="it may be cut short: copy it again")
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def check_pixels(width: int, height: int, path: Path | str) -> None:
+    """Refuse what would fill the memory before it is decoded: a small file may claim any size."""
+    if width * height > _MOST_PIXELS:
+        problem = f"it has {width} x {height} pixels, more than {_MOST_PIXELS // 10**6} million"
+        raise InputError(problem, path=path, cure="make it smaller")
 
 
 def image_size(path: Path) -> tuple[int, int]:

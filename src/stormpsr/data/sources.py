@@ -1,117 +1,200 @@
-"""Where live images come from: a video file, a folder of frames, a recording, a webcam, a network camera.
+"""Where frames come from: a folder of images, a video file, a webcam, a network camera; a recording is one, too.
 
 Every source gives frames in order with times in seconds from its first one. What goes wrong underway is said after the
-last good frame, so that nothing that was recognised until then is lost.
+last good frame, so that nothing that was recognised until then is lost. Sources in files also give single frames by
+their number. Names and complaints never show the password of a camera's address.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from stormpsr.data.images import read_image
+import numpy as np
+
+from stormpsr.data.images import Image, check_pixels, read_image
 from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingFolder
-from stormpsr.data.recording import (
-    RECORDING_FILE,
-    VIDEO_SUFFIXES,
-    Frame,
-    Recording,
-    VideoFile,
-    open_recording,
-)
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
+VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".avi", ".mov", ".webm"})
 Clock = Callable[[], float]  # seconds, from any moment on
 _PATIENCE_SECONDS = 10  # without an image, a camera counts as gone
 _MISSES_AT_ONCE = 30  # failed reads in a row after which a webcam counts as gone
+_NEARBY = 50  # frames of a video up to which going on is cheaper than jumping
 
 
-class Source(ABC):
+@dataclass(frozen=True, eq=False, slots=True)
+class Frame:
+    """One image and its time."""
+
+    image: Image  # height, width, 3
+    index: int
+    time_seconds: float
+
+
+class FrameSource(ABC):
     """Frames in order. `name` is for complaints and titles."""
 
     name: str
-    fps: float | None = None  # nominal; None if nobody says
-    n_frames: int | None = None  # None if nobody knows
+    path: Path  # of what is in files
+    fps: float | None  # nominal; None if nobody says
+    n_frames: int | None  # None if nobody knows
     is_live: bool = False
 
     @abstractmethod
-    def frames(self) -> Iterator[Frame]: ...
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        """All frames from number `start` on."""
+
+    def images(self, start: int = 0) -> Iterator[Image]:
+        """The same without their times."""
+        return (frame.image for frame in self.frames(start))
+
+    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
+        """Single frames; in ascending order they come fastest."""
+        raise InputError("single frames cannot be asked for", path=self.name)
+
+    def numbers(self) -> Sequence[int]:
+        """The numbers of all frames, where they are known before the frames are read."""
+        return range(self.n_frames or 0)
+
+    def file(self, number: int) -> Path | None:
+        """The file that holds one frame alone."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Changes when the images do; made without reading them."""
+        raise InputError("a live source has no fingerprint", path=self.name)
 
 
 # ---------------------------------------------------------------------- files
-class FrameFolder(Source):
-    """One image per file. Files called after their number may leave numbers out: those frames were dropped."""
+class ImageFolder(FrameSource):
+    """One image per file.
 
-    def __init__(self, path: Path, fps: float) -> None:
+    Files called after their number may leave numbers out: those frames were dropped. Files with other names come by
+    name. numbered: frames are those files that are called after their number, and no others. complete: also, none is
+    missing, as labels need it; a folder that begins with number 1 then has a frame 0 that shows the same.
+    """
+
+    def __init__(self, path: Path, fps: float | None = None, *, numbered: bool = False, complete: bool = False) -> None:
         self.path, self.fps, self.name = path, fps, str(path)
-        files = sorted(
-            entry
-            for entry in path.iterdir()
-            if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".")
-        )
-        if not files:
-            raise InputError("there are no images in this folder", path=path, cure="frames are .jpg or .png files")
-        numbered = all(re.fullmatch(r"[0-9]{1,9}", entry.stem) for entry in files)
-        self._files = {int(entry.stem): entry for entry in files} if numbered else dict(enumerate(files))
-        if len(self._files) < len(files):
+        entries = sorted(path.iterdir())
+        files = [e for e in entries if e.suffix.lower() in IMAGE_SUFFIXES and not e.name.startswith(".")]
+        called = [entry for entry in files if re.fullmatch(r"[0-9]{1,9}", entry.stem)]
+        by_number = numbered or complete or len(called) == len(files)
+        if not (called if by_number else files):
+            cure = "images are called after their frame: 000000.jpg" if files else "frames are .jpg or .png files"
+            raise InputError("there are no images in this folder", path=path, cure=cure)
+        numbers = {int(entry.stem): entry for entry in called} if by_number else dict(enumerate(files))
+        if by_number and len(numbers) < len(called):
             raise InputError("two images have the same number", path=path, cure="keep one of them")
-        self.n_frames = len(files)
+        if complete:
+            if min(numbers) == 1:
+                numbers[0] = numbers[1]
+            missing = next((number for number in range(max(numbers)) if number not in numbers), None)
+            if missing is not None:
+                cure = f"the images go up to {max(numbers)}: copy the missing ones again"
+                raise InputError(f"the image of frame {missing} is missing", path=path, cure=cure)
+        self._set(numbers)
 
-    def frames(self) -> Iterator[Frame]:
-        first = min(self._files)
-        for number in sorted(self._files):
-            yield Frame(read_image(self._files[number]), number, (number - first) / float(self.fps or 1))
+    @classmethod
+    def of(cls, path: Path, files: Mapping[int, Path]) -> ImageFolder:
+        """Certain files, by number."""
+        folder = cls.__new__(cls)
+        folder.path, folder.name, folder.fps = path, str(path), None
+        folder._set(files)
+        return folder
+
+    def _set(self, files: Mapping[int, Path]) -> None:
+        self._files = dict(sorted(files.items()))
+        self.n_frames = len(self._files)
+
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        first, fps = next(iter(self._files)), self.fps or 1.0
+        for number, file in self._files.items():
+            if number >= start:
+                yield Frame(read_image(file), number, (number - first) / fps)
+
+    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
+        return (read_image(self._files[number]) for number in numbers)
+
+    def numbers(self) -> Sequence[int]:
+        return list(self._files)
+
+    def file(self, number: int) -> Path:
+        return self._files[number]
+
+    def fingerprint(self) -> str:
+        return _digest("\n".join(f"{file.name} {file.stat().st_size}" for file in self._files.values()))
 
 
-class WatchedRecording(Source):
-    """A recording of a data set."""
+class Video(FrameSource):
+    """A video file, or the address of a network camera. Times are those of the video, evenly counted if it has none.
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-        self.name, self.fps, self.n_frames = str(recording.path), recording.fps, recording.n_frames
+    n_frames: how many there are, because labels count them. Then all of them come, damaged ones too, and no more;
+    without it a damaged frame is left out like one that was never sent.
+    """
 
-    def frames(self) -> Iterator[Frame]:
-        return self.recording.frames()
+    def __init__(
+        self, address: str | Path, *, default_fps: float = 1.0, n_frames: int | None = None, is_live: bool = False
+    ) -> None:
+        self._address, self.is_live = str(address), is_live
+        self.name = _without_secrets(self._address) if is_live else self._address
+        self.path = Path(self.name)
+        self._default_fps, self._exactly, self.n_frames, self.fps = default_fps, n_frames, n_frames, None
+        if not is_live and not self.path.is_file():  # a pipe would be waited for forever
+            raise InputError("this is not a video file", path=self.path)
 
+    @classmethod
+    def counted(cls, path: Path, n_frames: int | None = None) -> Video:
+        """A video file with labels: its rate is known, and its frames are counted unless somebody says how many."""
+        video = cls(path)
+        with video._stream() as stream:
+            video.fps = float(stream.average_rate) if stream.average_rate else None
+        video._exactly = video.n_frames = n_frames or len(video._stamps)
+        if not video.n_frames:
+            raise InputError("the video has no frames", path=path)
+        return video
 
-class StreamedVideo(Source):
-    """A video file, or the address of a network camera. Times are those of the video, evenly counted if it has none."""
+    def check_count(self) -> None:
+        """Refuse a video that has other frames than somebody said."""
+        if self._exactly is not None and len(self._stamps) != self._exactly:
+            problem = f"the video has {len(self._stamps)} frames, but {self._exactly} are announced"
+            cure = "copy the video again, or correct n_frames in recording.json"
+            raise InputError(problem, path=self.path, cure=cure)
 
-    def __init__(self, address: str, *, default_fps: float, is_live: bool = False) -> None:
-        self.name, self.is_live = address, is_live
-        self._default_fps = default_fps
-
-    def frames(self) -> Iterator[Frame]:
-        import av
-
-        n_frames = n_corrupt = 0
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        number = n_corrupt = 0
         seconds = 0.0
-        try:
-            with self._open() as container:
-                if not container.streams.video:
-                    raise InputError("there is no video in it", path=self.name)
-                stream = container.streams.video[0]
-                if not self.is_live:
-                    stream.thread_type = "AUTO"
-                self.fps = float(stream.average_rate) if stream.average_rate else None
-                self.n_frames = stream.frames or None
-                announced = container.duration / 1e6 if container.duration else 0.0
-                times = _Times(self.fps or self._default_fps)
-                for image in container.decode(stream):
-                    if image.is_corrupt:
-                        n_corrupt += 1  # a dropped frame
-                        continue
-                    seconds = times.of(image.time, n_frames)
-                    yield Frame(image.to_ndarray(format="rgb24"), n_frames, seconds)
-                    n_frames, n_corrupt = n_frames + 1, 0
-        except av.error.FFmpegError as error:
-            raise self._broken(error, n_frames) from error
-        self._check_end(n_frames, n_corrupt, seconds, announced)
+        with self._stream(lambda: number) as stream:
+            if not self.is_live:
+                stream.thread_type = "AUTO"
+            self.fps = float(stream.average_rate) if stream.average_rate else None
+            self.n_frames = self._exactly or stream.frames or None
+            announced = stream.container.duration / 1e6 if stream.container.duration else 0.0
+            times = _Times(self.fps or self._default_fps)
+            for image in stream.container.decode(stream):
+                if number == self._exactly:
+                    break
+                if image.is_corrupt and self._exactly is None:
+                    n_corrupt += 1  # a dropped frame
+                    continue
+                seconds = times.of(image.time, number)
+                if number >= start:
+                    yield Frame(_upright(image), number, seconds)
+                number, n_corrupt = number + 1, 0
+        self._check_end(number, n_corrupt, seconds, announced)
 
     def _check_end(self, n_frames: int, n_corrupt: int, seconds: float, announced: float) -> None:
         """Say so if the end came too early. Decoders often do not: they stop at the last whole frame."""
@@ -119,28 +202,91 @@ class StreamedVideo(Source):
             raise InputError("there are no frames in it", path=self.name)
         if self.is_live:
             raise InputError(f"the camera stopped sending after {n_frames} frames", path=self.name, cure="start again")
-        step = 1 / (self.fps or self._default_fps)
-        if n_corrupt or n_frames + 1 < (self.n_frames or 0) or seconds + 3 * step < announced:
+        if self._exactly is not None:
+            early, cure = n_frames < self._exactly, "copy it again, or correct n_frames in recording.json"
+        else:
+            step = 1 / (self.fps or self._default_fps)
+            early = bool(n_corrupt) or n_frames + 1 < (self.n_frames or 0) or seconds + 3 * step < announced
+            cure = "copy it again"
+        if early:
             of = f" of {self.n_frames}" if self.n_frames else ""
-            raise InputError(
-                f"the video ends too early, after {n_frames}{of} frames", path=self.name, cure="copy it again"
-            )
+            raise InputError(f"the video ends too early, after {n_frames}{of} frames", path=self.name, cure=cure)
 
-    def _open(self) -> Any:
+    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
+        """Jumps to the last place before each frame from which the video can be decoded."""
+        stamps = self._stamps
+        can_jump = None not in stamps and len(set(stamps)) == len(stamps)
+        with self._stream() as stream:
+            decoded: Iterator[Any] = iter(())
+            at = len(stamps)
+            for number in numbers:
+                if can_jump and not at < number <= at + _NEARBY:
+                    stream.container.seek(stamps[number], stream=stream)
+                    decoded = stream.container.decode(stream)
+                for image in decoded:
+                    at = bisect_left(stamps, image.pts)
+                    if at >= number:
+                        break
+                if at == number:
+                    yield _upright(image)
+                else:  # not every format can jump, or jumps where it should
+                    yield from islice(self.images(number), 1)
+                    at = len(stamps)
+
+    @cached_property
+    def _stamps(self) -> list[Any]:
+        """The time stamp of every frame, in order: frames are counted, never guessed from a rate."""
+        with self._stream() as stream:
+            packets = stream.container.demux(stream)
+            stamps = [packet.pts for packet in packets if packet.size and not packet.is_discard]
+        return stamps if None in stamps else sorted(stamps)
+
+    def fingerprint(self) -> str:
+        if self.is_live:
+            return super().fingerprint()
+        return _digest(f"{self.path.name} {self.path.stat().st_size} {self.n_frames}")
+
+    @contextmanager
+    def _stream(self, n_frames: Callable[[], int] = lambda: 0) -> Iterator[Any]:
+        """The opened video; what FFmpeg complains of is said in our words, for its own show the address."""
         import av
 
-        if not self.is_live:
-            return av.open(self.name)
-        options = {"rtsp_transport": "tcp"} if self.name.startswith("rtsp") else {}
-        return av.open(self.name, options=options, timeout=_PATIENCE_SECONDS)
+        more: dict[str, Any] = {"timeout": _PATIENCE_SECONDS} if self.is_live else {}
+        if self._address.startswith("rtsp"):
+            more["options"] = {"rtsp_transport": "tcp"}
+        try:
+            with av.open(self._address, **more) as container:
+                if not container.streams.video:
+                    raise InputError("there is no video in it", path=self.name)
+                stream = container.streams.video[0]
+                check_pixels(stream.width, stream.height, self.name)
+                yield stream
+        except av.error.FFmpegError as error:
+            raise self._complaint(error, n_frames()) from None
 
-    def _broken(self, error: Exception, n_frames: int) -> InputError:
-        reason = getattr(error, "strerror", None) or str(error)
+    def _complaint(self, error: Exception, n_frames: int) -> InputError:
+        reason = (getattr(error, "strerror", None) or str(error)).replace(self._address, self.name)
         if n_frames == 0:
             cure = "check address, network and password" if self.is_live else "copy or encode it again"
             return InputError(f"it cannot be opened ({reason})", path=self.name, cure=cure)
         what = "the camera is gone" if self.is_live else "the video is broken"
         return InputError(f"{what} after {n_frames} frames ({reason})", path=self.name)
+
+
+def _upright(image: Any) -> Image:
+    """A decoded image as the person saw it who held the camera: phones write how far to turn it."""
+    turns = round(getattr(image, "rotation", 0) / 90) % 4
+    return np.ascontiguousarray(np.rot90(image.to_ndarray(format="rgb24"), turns))
+
+
+def _without_secrets(address: str) -> str:
+    """An address without user, password and query, where cameras take passwords, too."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class _Times:
@@ -166,30 +312,31 @@ class _Times:
 
 
 # ---------------------------------------------------------------------- cameras
-class Camera(Source):
+class Camera(FrameSource):
     """A webcam by its index. The clock is given, because this package does not read one itself."""
 
     is_live = True
 
     def __init__(self, index: int, clock: Clock) -> None:
-        self.index, self._clock = index, clock
+        self.index, self._clock, self.fps, self.n_frames = index, clock, None, None
         self.name = f"camera {index}"
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self, start: int = 0) -> Iterator[Frame]:
         import cv2
 
         camera: Any = cv2.VideoCapture(self.index)
         try:
             if not camera.isOpened():
                 raise InputError(f"there is no camera {self.index}", cure="plug it in, or try another index")
-            start, number, misses = self._clock(), 0, 0
+            began, number, misses = self._clock(), 0, 0
             while misses < _MISSES_AT_ONCE:
                 there, image = camera.read()
                 if not there:
                     misses += 1
                     continue
                 misses = 0
-                yield Frame(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), number, self._clock() - start)
+                if number >= start:
+                    yield Frame(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), number, self._clock() - began)
                 number += 1
         finally:
             camera.release()
@@ -202,7 +349,7 @@ class LatestOnly:
     Frames that are passed over were dropped, which recognition by time stamps is made for.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FrameSource) -> None:
         self._source = source
         self._changed = threading.Condition()
         self._latest: Frame | None = None
@@ -242,7 +389,9 @@ class LatestOnly:
 
 
 # ---------------------------------------------------------------------- by name
-def open_source(text: str, procedure: Procedure, *, fps: float | None = None, clock: Clock | None = None) -> Source:
+def open_source(
+    text: str, procedure: Procedure, *, fps: float | None = None, clock: Clock | None = None
+) -> FrameSource:
     """A source as people write it: an index, an address, a file or a folder.
 
     fps: of a folder of frames that says nothing about it; the procedure's where it is not given.
@@ -254,35 +403,45 @@ def open_source(text: str, procedure: Procedure, *, fps: float | None = None, cl
             raise InputError("a webcam needs a clock", cure="give one to open_source, for example time.monotonic")
         return Camera(int(text), clock)
     if re.match(r"[a-z]{2,6}://", text):
-        return StreamedVideo(text, default_fps=default_fps, is_live=True)
+        return Video(text, default_fps=default_fps, is_live=True)
     path = Path(text)
     if path.is_dir():
         return _open_folder(path, procedure, fps, default_fps)
     if not path.is_file():
+        problem = "this is neither a file nor a folder" if path.exists() else "there is no such file or folder"
         cure = "give a video, a folder of frames, the index of a webcam or the address of a camera"
-        raise InputError("there is no such file or folder", path=path, cure=cure)
+        raise InputError(problem, path=path, cure=cure)
     if not path.stat().st_size:
         raise InputError("this file is empty", path=path, cure="copy it again")
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError("this is a single image", path=path, cure="give a video or a folder of frames")
-    return StreamedVideo(str(path), default_fps=default_fps)
+    return Video(path, default_fps=default_fps)
 
 
-def _open_folder(path: Path, procedure: Procedure, fps: float | None, default_fps: float) -> Source:
+def _open_folder(path: Path, procedure: Procedure, fps: float | None, default_fps: float) -> FrameSource:
+    from stormpsr.data.recording import RECORDING_FILE, open_recording  # a recording is a source itself
+
     folder = RecordingFolder(path.resolve().name, None, path)
     images = folder.frames_folder()
-    videos = [entry for entry in path.iterdir() if entry.suffix.lower() in VIDEO_SUFFIXES]
     if images == path:
-        return FrameFolder(path, default_fps)
-    if images is None and not videos:
+        return ImageFolder(path, default_fps)
+    if images is None and not any(entry.suffix.lower() in VIDEO_SUFFIXES for entry in path.iterdir()):
         nested = any(entry.is_dir() for entry in path.iterdir())
         cure = "give one recording of it" if nested else "frames are .jpg or .png files"
         raise InputError("there are no images in this folder", path=path, cure=cure)
     if images is not None and not (path / RECORDING_FILE).is_file() and not folder.has_labels:
-        return FrameFolder(images, default_fps)
+        return ImageFolder(images, default_fps)
     recording = open_recording(folder, procedure)
-    if fps is not None and not isinstance(recording.source, VideoFile):
-        recording = Recording(
-            recording.name, recording.split, path, fps, recording.source, recording.states, recording.steps
-        )
-    return WatchedRecording(recording)
+    return recording if fps is None or images is None else replace(recording, fps=fps)
+
+
+def frames_of(folder: RecordingFolder, n_frames: int | None = None, *, complete: bool = True) -> ImageFolder | Video:
+    """The frames of a recording: its numbered images, or its one video, of so many frames if somebody says so."""
+    images = folder.frames_folder()
+    if images is not None:
+        return ImageFolder(images, numbered=True, complete=complete)
+    videos = sorted(entry for entry in folder.path.iterdir() if entry.suffix.lower() in VIDEO_SUFFIXES)
+    if len(videos) == 1:
+        return Video.counted(videos[0], n_frames)
+    problem = f"{len(videos)} videos and no images" if videos else "neither images nor a video"
+    raise InputError(problem, path=folder.path, cure="a recording has images in rgb/, or one video file")

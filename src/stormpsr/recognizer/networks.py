@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, letterbox
-from stormpsr.data.recording import Frame
 from stormpsr.data.sampling import window_offsets
+from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import Prediction
 from stormpsr.errors import InputError
 from stormpsr.recognizer.model_folder import RecognizerSettings

@@ -23,7 +23,8 @@ from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import Frame, Recording, open_recording
+from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
-from stormpsr.data.recording import Frame
+from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from stormpsr.data.recording import Recording, VideoFile
+from stormpsr.data.recording import Recording
+from stormpsr.data.sources import Video
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.stream import build_encoder
@@ -103,37 +102,6 @@ def check_images(recordings: Sequence[Recording]) -> None:
     """Read the first and the last image of each recording, and count the frames of videos."""
     for recording in recordings:
         source = recording.source
-        if isinstance(source, VideoFile):
-            _check_video(source)
-        else:
-            for frame in (0, source.n_frames - 1):
-                next(source.images(frame))
-
-
-def _check_video(source: VideoFile) -> None:
-    import av
-
-    found = VideoFile(source.path).n_frames
-    if found != source.n_frames:
-        problem = f"the video has {found} frames, but {source.n_frames} are announced"
-        raise InputError(problem, path=source.path, cure="copy the video again, or correct n_frames in recording.json")
-    for where, from_end in (("first", False), ("last", True)):
-        try:
-            reason = "" if _decodes(source.path, from_end=from_end) else ": there are none"
-        except av.error.FFmpegError as error:
-            reason = f" ({error})"
-        if reason:
-            problem = f"the {where} frames of the video cannot be decoded{reason}"
-            raise InputError(problem, path=source.path, cure="copy or encode it again")
-
-
-def _decodes(video: Path, *, from_end: bool) -> bool:
-    """Whether a frame comes: the first, or those after the last place that can be jumped to."""
-    import av
-
-    with av.open(str(video)) as container:
-        if from_end and container.duration:
-            with suppress(av.error.FFmpegError):  # not every format can jump; then all of it is decoded
-                container.seek(container.duration)
-        frames = container.decode(container.streams.video[0])
-        return next(frames, None) is not None and (not from_end or all(True for _ in frames))
+        if isinstance(source, Video):
+            source.check_count()
+        list(source.images_at([0, recording.n_frames - 1]))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.recording import FrameSource, ImageFolder, VideoFile
+from stormpsr.data.sources import FrameSource, ImageFolder, Video
 from stormpsr.errors import InputError
 
 WIDTH = 160  # pixels; wider frames are made smaller
@@ -62,19 +61,12 @@ class Album:
 
 def _source(place: Path) -> FrameSource:
     if place.is_dir():
-        return ImageFolder(place)
+        return ImageFolder(place, complete=True)
     if place.is_file():
-        return VideoFile(place)
+        return Video.counted(place)
     raise InputError("the frames are not there any more", path=place)
 
 
 def _read(source: FrameSource, wanted: list[int]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    inside = [frame for frame in wanted if 0 <= frame < source.n_frames]
-    if isinstance(source, ImageFolder):
-        for frame in inside:
-            yield frame, next(iter(source.images(frame)))
-    elif inside:
-        images = source.images(inside[0])  # a video is decoded from its beginning, so once for all
-        for frame, image in enumerate(islice(images, inside[-1] - inside[0] + 1), start=inside[0]):
-            if frame in inside:
-                yield frame, image
+    inside = [frame for frame in wanted if 0 <= frame < (source.n_frames or 0)]
+    return zip(inside, source.images_at(inside), strict=True)
