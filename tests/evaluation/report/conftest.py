@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
+from stormpsr.evaluation import report
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RecordingRun, RunInfo, write_recording, write_run
 from stormpsr.evaluation.score_files import summary_json
@@ -166,3 +168,13 @@ def make_run(tmp_path: Path, bench: Procedure) -> Callable[..., Path]:
         return write_fake_run(tmp_path / "run", bench, recordings, **options)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def schemes() -> dict[str, dict[str, str]]:
+    """The colours of the style sheet by name, on light and on dark paper."""
+    style = (Path(report.__file__).parent / "style.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)[:2]
+    return {
+        name: dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for name, block in (("light", light), ("dark", dark))
+    }

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from stormpsr.evaluation.report.page import render_report
-from stormpsr.evaluation.report.style import DARK, LIGHT
 from stormpsr.evaluation.run_folder import RecordingRun, read_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -45,7 +44,7 @@ addEventListener('load', () => {
       reach: page.documentElement.scrollWidth, text: page.body.innerText.length,
       outside: outside.map((part) => part.outerHTML.slice(0, 120)), touching: touching.length,
       numbers: shown.flat().length, filter: !page.querySelector('.filter').hidden,
-      images: [...page.images].filter((image) => image.naturalWidth > 0).length, images: page.images.length,
+      loaded: [...page.images].filter((image) => image.naturalWidth > 0).length, images: page.images.length,
     };
   });
   console.log('probe ran');
@@ -101,7 +100,10 @@ def page(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 def test_the_page_fits_on_a_phone_and_says_nothing_on_the_console(
-    chromium: Callable[..., subprocess.CompletedProcess[str]], page: Path, tmp_path: Path
+    chromium: Callable[..., subprocess.CompletedProcess[str]],
+    page: Path,
+    schemes: dict[str, dict[str, str]],
+    tmp_path: Path,
 ) -> None:
     report = escape(page.read_text(encoding="utf-8"))
     frames = "".join(f'<iframe style="width:{w}px;height:700px;border:0" srcdoc="{report}"></iframe>' for w in WIDTHS)
@@ -116,18 +118,21 @@ def test_the_page_fits_on_a_phone_and_says_nothing_on_the_console(
     found: list[dict[str, Any]] = json.loads(unescape(answer.group(1)))
     assert [inside["width"] for inside in found] == list(WIDTHS)
     for inside in found:
-        assert inside["paper"] == "rgb({}, {}, {})".format(*_rgb(LIGHT["paper"]))
+        assert inside["paper"] == "rgb({}, {}, {})".format(*_rgb(schemes["light"]["paper"]))
         assert inside["reach"] <= inside["width"], inside
         assert inside["outside"] == []
         assert inside["numbers"] > 50
         assert inside["touching"] == 0, inside
         assert inside["text"] > 2000
-        assert inside["images"] == inside["images"] > 0
+        assert inside["loaded"] == inside["images"] > 0
         assert inside["filter"]  # the script has run
 
 
 def test_a_dark_screenshot_shows_light_writing_and_the_colours_of_the_methods(
-    chromium: Callable[..., subprocess.CompletedProcess[str]], page: Path, tmp_path: Path
+    chromium: Callable[..., subprocess.CompletedProcess[str]],
+    page: Path,
+    schemes: dict[str, dict[str, str]],
+    tmp_path: Path,
 ) -> None:
     shot = tmp_path / "dark.png"
     chromium(page, f"--screenshot={shot}", "--window-size=1280,1600", "--blink-settings=preferredColorScheme=0")
@@ -135,7 +140,7 @@ def test_a_dark_screenshot_shows_light_writing_and_the_colours_of_the_methods(
     assert image.shape == (1600, 1280, 3)
 
     def share(name: str) -> float:
-        return float((np.abs(image.astype(int) - _rgb(DARK[name])).max(axis=2) <= 6).mean())
+        return float((np.abs(image.astype(int) - _rgb(schemes["dark"][name])).max(axis=2) <= 6).mean())
 
     assert share("paper") > 0.7  # not black, not the other scheme's
     assert share("ink") > 0.005  # not blank

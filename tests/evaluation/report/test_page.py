@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stormpsr.cli.main import main
+from stormpsr.data.events import StepEvent
 from stormpsr.evaluation.report.content import LOOKS
 from stormpsr.evaluation.report.page import render_report
-from stormpsr.evaluation.report.style import DARK, LIGHT
 from stormpsr.evaluation.run_folder import RecordingRun, read_run
 
 MakeRun = Callable[..., Path]
@@ -249,6 +250,77 @@ def test_the_data_may_have_moved(make_run: MakeRun, tmp_path: Path) -> None:
     assert all("00_assy, frame" in text for text in outline.values("alt"))
 
 
+# ---------------------------------------------------------------------- the scores in sentences
+LABELS = (StepEvent(0, 100), StepEvent(3, 400))
+
+
+def later(frames: int, *more: StepEvent) -> tuple[StepEvent, ...]:
+    return (*(StepEvent(label.step_id, label.frame + frames) for label in LABELS), *more)
+
+
+def words(make_run: MakeRun, n: int = 2, **events: tuple[StepEvent, ...]) -> str:
+    def change(recording: RecordingRun) -> RecordingRun:
+        return replace(recording, labels=LABELS, events=events)
+
+    return lead(make_run(n, change=change, methods=list(events)))
+
+
+def lead(run: Path) -> str:
+    """The first paragraph as it reads."""
+    found = re.search(r'<p class="lead">(.*?)</p>', report(run)[0], flags=re.DOTALL)
+    assert found
+    return re.sub("<[^>]+>", "", found.group(1)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_sooner_and_as_exact(make_run: MakeRun) -> None:
+    assert words(make_run, detection=later(100), average=later(20)) == (
+        "In 2 recordings with 4 completed steps, STORM-PSR recognised 100 % of the steps, on average 2.0 s after they "
+        "were completed, and raised no false alarm. That is 8.0 s (80 %) sooner than Detection only, and sooner in 2 "
+        "of 2 recordings. Both are equally exact (F1 1.000 against 1.000)."
+    )
+
+
+def test_later_and_less_exact_is_said_as_plainly(make_run: MakeRun) -> None:
+    found = words(make_run, detection=later(10), average=later(30, StepEvent(6, 5)))
+    assert "and raised 2 false alarms." in found
+    assert "That is 2.0 s (200 %) later than Detection only, and later in 2 of 2 recordings." in found
+    assert "It is less exact (F1 0.800 against 1.000), in 2 of 2 recordings." in found
+
+
+def test_the_third_method_gets_a_sentence(make_run: MakeRun) -> None:
+    found = words(make_run, detection=later(10), temporal=later(5, StepEvent(6, 5)), average=later(10))
+    assert found.endswith("Temporal only took 0.5 s, found 100 % of the steps and raised 2 false alarms.")
+    assert "That is as late as Detection only." in found
+
+
+def test_one_recording_is_not_counted_in_recordings(make_run: MakeRun) -> None:
+    found = words(make_run, 1, detection=later(100), average=later(20))
+    assert found.startswith("In 1 recording with 2 completed steps")
+    assert "sooner than Detection only." in found
+
+
+def test_a_method_that_found_nothing_has_no_delay(make_run: MakeRun) -> None:
+    found = words(make_run, detection=later(10), average=())
+    assert "STORM-PSR recognised 0 % of the steps, and raised no false alarm." in found
+    assert "sooner" not in found
+    assert "later than" not in found
+
+
+def test_one_method_is_compared_with_nothing(make_run: MakeRun) -> None:
+    assert words(make_run, average=later(10)).endswith("and raised no false alarm.")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"methods": []}, "This run has no method, so there is nothing to sum up."),
+        ({"change": lambda r: replace(r, labels=())}, "This run has no labelled steps, so there is nothing to sum up."),
+    ],
+)
+def test_nothing_to_say_is_said(make_run: MakeRun, options: dict[str, Any], text: str) -> None:
+    assert lead(make_run(1, **options)) == text
+
+
 # ---------------------------------------------------------------------- colours
 def luminance(colour: str) -> float:
     def linear(part: int) -> float:
@@ -264,11 +336,73 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_and_marks_stand_out_from_what_they_are_drawn_on(colours: dict[str, str]) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_marks_stand_out_from_what_they_are_drawn_on(schemes: dict[str, dict[str, str]], scheme: str) -> None:
+    colours = schemes[scheme]
     for name in ("ink", "quiet", "link", "alert", *LOOKS):
         assert contrast(colours[name], colours["paper"]) >= 4.5, name
         for shade in ("bed", "hidden", "unseen"):
             assert contrast(colours[name], colours[shade]) >= 3, (name, shade)
     for shade in ("hidden", "unseen"):
         assert contrast(colours["bed"], colours[shade]) >= 1.1, shade
+
+
+# ---------------------------------------------------------------------- on the command line
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a refused command prints."""
+    assert main(["report", *map(str, arguments)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_the_report_goes_into_the_run(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(2)
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert capsys.readouterr().out == f"written: {run / 'report.html'} ({len(page.encode()) / 1e6:.1f} MB)\n"
+
+
+def test_the_report_goes_where_it_is_asked_to(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, out = make_run(2), tmp_path / "new" / "page.html"
+    assert main(["report", str(run), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "report": str(out),
+        "bytes": out.stat().st_size,
+        "recordings": 2,
+    }
+    assert not (run / "report.html").exists()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "this is no run folder" in refusal(capsys, tmp_path)
+    assert "this is no run folder" in refusal(capsys, tmp_path / "missing")
+
+
+def test_another_version_of_the_format_is_refused(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(1)
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "format": "stormpsr run 2"}))
+    assert "the format is 'stormpsr run 2', not 'stormpsr run 1'" in refusal(capsys, run)
+
+
+@pytest.mark.parametrize("name", ["00_assy.json", "00_assy.npz"])
+def test_a_damaged_recording_is_refused_and_no_page_is_left(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run = make_run(1)
+    path = run / "recordings" / name
+    path.write_bytes(path.read_bytes()[:50])
+    assert str(path) in refusal(capsys, run)
+    assert not (run / "report.html").exists()
+
+
+def test_a_folder_is_no_page_and_a_file_no_data(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(1)
+    assert "this is a folder" in refusal(capsys, run, "--out", run)
+    assert "there is no such folder" in refusal(capsys, run, "--data", run / "run.json")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
-from stormpsr.evaluation.metrics import Scores, score
+from stormpsr.evaluation.metrics import Match, Scores, score
+from stormpsr.evaluation.report.images import FrameReader
 from stormpsr.evaluation.run_folder import MethodInfo, RecordingRun, Run, RunInfo
 from stormpsr.procedure.model import Procedure, StepKind
 
@@ -38,17 +40,22 @@ class Delay:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A score with its interval; None where it is not known."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class GroupMetrics:
-    """A row of the main table; None where a score is not known."""
+    """The scores of a group of recordings, as the run has them."""
 
     n_recordings: int
-    pos: float | None
-    f1: float | None
-    delay_seconds: float | None
-    pos_interval: tuple[float, float] | None
-    f1_interval: tuple[float, float] | None
-    delay_interval: tuple[float, float] | None
     n_without_match: int
+    pos: Figure
+    f1: Figure
+    delay: Figure  # seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +76,29 @@ class RecordingView:
     def time(self, frame: int) -> float:
         return frame / self.run.fps
 
-    def delays(self, method: str) -> Iterator[Delay]:
-        for match in self.scores[method].matches if method in self.scores else ():
-            late = match.delay_frames / self.run.fps
-            yield Delay(self.name, match.step_id, match.label_frame, late)
-
-    def event(self, method: str, step_id: int, frame: int) -> StepEvent:
-        """The event that a match speaks of."""
-        return next(e for e in self.run.events[method] if (e.step_id, e.frame) == (step_id, frame))
+    def match(self, method: Method, step_id: int, label_frame: int) -> Match | None:
+        """What a method made of a label, if it recognised it."""
+        found = self.scores[method.name].matches
+        return next((m for m in found if (m.step_id, m.label_frame) == (step_id, label_frame)), None)
 
     def wrong_installs(self, procedure: Procedure) -> list[StepEvent]:
         """Where a part was put in wrong, if the labels say so."""
         full = self.run.labels_with_errors or ()
         return [event for event in full if procedure.step(event.step_id).kind is StepKind.INCORRECT]
+
+    @cached_property
+    def hidden(self) -> list[tuple[int, int]] | None:
+        """(first, one past the last) frames in which the state could not be read; None if nobody knows."""
+        if self.run.readable is None:
+            return None
+        hidden, begin = [], 0
+        for first, last in sorted(self.run.readable):
+            if first > begin:
+                hidden.append((begin, first))
+            begin = max(begin, last + 1)
+        if begin < self.run.n_frames:
+            hidden.append((begin, self.run.n_frames))
+        return hidden
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +109,7 @@ class Content:
     procedure: Procedure
     methods: tuple[Method, ...]
     recordings: tuple[RecordingView, ...]
+    frames: FrameReader = field(default_factory=lambda: FrameReader(Path()))
 
     @property
     def main(self) -> Method | None:
@@ -108,12 +126,22 @@ class Content:
     def n_labels(self) -> int:
         return sum(len(view.run.labels) for view in self.recordings)
 
+    def views_of(self, method: Method) -> list[RecordingView]:
+        """The recordings that a method was run on."""
+        return [view for view in self.recordings if method.name in view.scores]
+
     def n_labels_of(self, method: Method) -> int:
-        """Labelled steps of the recordings that a method was run on."""
-        return sum(len(view.run.labels) for view in self.recordings if method.name in view.scores)
+        return sum(len(view.run.labels) for view in self.views_of(method))
+
+    def n_false_alarms(self, method: Method) -> int:
+        return sum(len(view.scores[method.name].unmatched_events) for view in self.views_of(method))
 
     def delays(self, method: Method) -> list[Delay]:
-        return [delay for view in self.recordings for delay in view.delays(method.name)]
+        return [
+            Delay(view.name, match.step_id, match.label_frame, view.time(match.delay_frames))
+            for view in self.views_of(method)
+            for match in view.scores[method.name].matches
+        ]
 
     def step_name(self, step_id: int) -> str:
         return self.procedure.step(step_id).description
@@ -122,16 +150,25 @@ class Content:
         """`all`, `without_errors` or `with_errors` of a method's summary."""
         summary = self.info.summary.get(method.name)
         group = summary.get(name) if isinstance(summary, Mapping) else None
-        return _figures(group) if isinstance(group, Mapping) else None
+        if not isinstance(group, Mapping):
+            return None
+        return GroupMetrics(
+            n_recordings=int(finite(group.get("n_recordings")) or 0),
+            n_without_match=int(finite(group.get("n_without_match")) or 0),
+            pos=Figure(finite(group.get("pos")), _interval(group.get("pos_interval"))),
+            f1=Figure(finite(group.get("f1")), _interval(group.get("f1_interval"))),
+            delay=Figure(finite(group.get("delay_seconds")), _interval(group.get("delay_interval"))),
+        )
 
-    def recording_row(self, method: Method, name: str) -> Mapping[str, Any]:
-        """A recording's scores by the protocol of the run; empty where they are not known."""
+    def recording_score(self, method: Method, name: str, key: str) -> float | None:
+        """A recording's score by the protocol of the run; None where it is not known."""
         summary = self.info.summary.get(method.name)
         rows = summary.get("recordings") if isinstance(summary, Mapping) else None
-        return next((row for row in rows or () if row.get("name") == name), {})
+        known = (row for row in rows or () if isinstance(row, Mapping) and row.get("name") == name)
+        return finite(next(known, {}).get(key))
 
 
-def collect(run: Run) -> Content:
+def collect(run: Run, frames: FrameReader | None = None) -> Content:
     """Read all recordings of a run and match their events."""
     if not run.names:
         raise InputError("the run has no recordings", path=run.path, cure="evaluate again")
@@ -143,7 +180,7 @@ def collect(run: Run) -> Content:
             views.append(_view(run.recording(name), methods, run.procedure))
         except InputError as error:
             raise InputError(error.problem, path=error.path or where, cure=error.cure or "evaluate again") from None
-    return Content(run.info, run.procedure, methods, tuple(views))
+    return Content(run.info, run.procedure, methods, tuple(views), frames or FrameReader(Path(run.info.data)))
 
 
 def _looks(infos: Sequence[MethodInfo]) -> Iterator[Method]:
@@ -167,20 +204,7 @@ def _view(recording: RecordingRun, methods: Sequence[Method], procedure: Procedu
     return RecordingView(recording, scores)
 
 
-def _figures(group: Mapping[str, Any]) -> GroupMetrics:
-    return GroupMetrics(
-        n_recordings=int(number(group.get("n_recordings")) or 0),
-        pos=number(group.get("pos")),
-        f1=number(group.get("f1")),
-        delay_seconds=number(group.get("delay_seconds")),
-        pos_interval=_interval(group.get("pos_interval")),
-        f1_interval=_interval(group.get("f1_interval")),
-        delay_interval=_interval(group.get("delay_interval")),
-        n_without_match=int(number(group.get("n_without_match")) or 0),
-    )
-
-
-def number(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
     """A finite number of a summary, or None."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if usable else None
@@ -189,5 +213,5 @@ def number(value: Any) -> float | None:
 def _interval(value: Any) -> tuple[float, float] | None:
     if not isinstance(value, Mapping):
         return None
-    low, high = number(value.get("low")), number(value.get("high"))
+    low, high = finite(value.get("low")), finite(value.get("high"))
     return None if low is None or high is None else (low, high)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,24 @@ from numpy.typing import NDArray
 
 from stormpsr.data.sources import FrameSource, ImageFolder, Video
 from stormpsr.errors import InputError
+from stormpsr.evaluation.run_folder import RecordingRun
 
 WIDTH = 160  # pixels; wider frames are made smaller
 _QUALITY = 72
 
+OnProgress = Callable[[int, int], None]  # recordings whose images are read, of how many
 
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """A frame that can stand in the page."""
 
-    __slots__ = ("height", "uri", "width")
+    uri: str
+    width: int
+    height: int
 
-    def __init__(self, image: NDArray[np.uint8]) -> None:
+    @classmethod
+    def of(cls, image: NDArray[np.uint8]) -> Image:
         import cv2
 
         height, width = image.shape[:2]
@@ -31,32 +39,53 @@ class Image:
         done, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
         if not done:
             raise InputError("a frame cannot be written as JPEG")
-        self.height, self.width = image.shape[:2]
-        self.uri = "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode()
+        uri = "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode()
+        return cls(uri, width=image.shape[1], height=image.shape[0])
 
 
+@dataclass(frozen=True)
 class Album:
     """Images of some frames of a recording, or the reason why there are none."""
 
-    def __init__(self, images: Mapping[int, Image], problem: str | None = None) -> None:
-        self.images = images
-        self.problem = problem
+    images: Mapping[int, Image]
+    problem: str | None = None
 
     @classmethod
     def of(cls, place: Path | None, frames: Iterable[int]) -> Album:
         """Read what can be read: a report without images is better than none."""
-        wanted = sorted(set(frames))
         if place is None:
             return cls({}, "the run does not say where the frames are")
         found: dict[int, Image] = {}
         try:
-            for frame, image in _read(_source(place), wanted):
-                found[frame] = Image(image)
+            for frame, image in _read(_source(place), sorted(set(frames))):
+                found[frame] = Image.of(image)
         except InputError as error:
             return cls(found, str(error))
         except ImportError as error:
             return cls(found, f"images need {error.name}; run: pip install 'stormpsr[detect]'")
         return cls(found)
+
+
+@dataclass(frozen=True)
+class FrameReader:
+    """Where the recordings of a run lie now."""
+
+    data: Path
+    on_progress: OnProgress | None = None
+
+    def albums(self, wanted: Iterable[tuple[RecordingRun, Iterable[int]]]) -> dict[str, Album]:
+        """Albums by recording. Each one's frames are read in one go, because a video is decoded from its beginning."""
+        frames: dict[str, set[int]] = {}
+        runs: dict[str, RecordingRun] = {}
+        for run, some in wanted:
+            runs[run.name] = run
+            frames.setdefault(run.name, set()).update(some)
+        albums: dict[str, Album] = {}
+        for done, (name, run) in enumerate(runs.items(), start=1):
+            albums[name] = Album.of(run.frames_in(self.data) if run.frames_path else None, frames[name])
+            if self.on_progress:
+                self.on_progress(done, len(runs))
+        return albums
 
 
 def _source(place: Path) -> FrameSource:
