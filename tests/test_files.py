@@ -8,13 +8,25 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stormpsr import files
 from stormpsr.errors import InputError
-from stormpsr.files import digest, draft_of, read_json, replacing, replacing_folder, write_json, write_text
+from stormpsr.files import (
+    digest,
+    draft_of,
+    read_arrays,
+    read_json,
+    replacing,
+    replacing_folder,
+    write_arrays,
+    write_json,
+    write_text,
+)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -176,6 +188,21 @@ def test_damaged_json_is_named_with_its_line_and_a_cure(tmp_path: Path, content:
 def test_json_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"ä": 1}), encoding="utf-8-sig")
     assert read_json(tmp_path / "a.json") == {"ä": 1}
+
+
+def test_arrays_damaged_in_any_way_are_refused_and_nothing_else_is_raised(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    write_arrays(path, rows=np.arange(50), names=np.array(["a", "b"]))
+    assert read_arrays(path)["rows"].sum() == 1225
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 3):
+        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :]):
+            path.write_bytes(damaged)
+            with suppress(InputError):  # some bytes do not count, such as the date
+                read_arrays(path)
+    path.write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(InputError, match=r"a\.npz: the arrays cannot be read .*; make it again"):
+        read_arrays(path)
 
 
 # ---------------------------------------------------------------------- fingerprints

@@ -6,29 +6,35 @@ move: whoever reads, or starts again after a power cut, finds the old file or th
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from stormpsr.errors import InputError
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_WORDS = ("no space left", "os error 28", "disk quota")  # how libraries with errors of their own put it
+# how libraries with errors of their own put it; torch only knows that it could not go on
+_FULL_WORDS = ("no space left", "os error 28", "disk quota", "os error 122", "pytorchstreamwriter", "inline_container")
 _MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buffers is quicker than one for each
 
 
 # ---------------------------------------------------------------------- writing
 def draft_of(path: str | Path) -> Path:
-    """Where this process drafts a file or folder: beside it and hidden, with the same suffix."""
-    path = Path(path)
-    return path.with_name(f".{os.getpid()}.draft.{path.name}")
+    """Where this process drafts a file or folder: beside it and hidden, with the same suffix. A link stays a link."""
+    real = Path(os.path.realpath(path))
+    return real.with_name(f".{os.getpid()}.draft.{real.name}")
 
 
 @contextmanager
@@ -38,16 +44,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if _is_device(target):
         yield target  # a pipe or /dev/null is written to, never replaced
         return
-    real = Path(os.path.realpath(target))  # a link stays a link
-    draft = draft_of(real)
+    draft, real = draft_of(target), Path(os.path.realpath(target))
     try:
         with _naming(target, draft):
             _check_target(real)
             real.parent.mkdir(parents=True, exist_ok=True)
             draft.unlink(missing_ok=True)
+            draft.touch()
+            rights = (real if real.exists() else draft).stat().st_mode
             yield draft
-            if real.exists():
-                shutil.copymode(real, draft)
+            draft.chmod(rights)  # some libraries make files for their owner alone
             _sync_path(draft)
             draft.replace(real)
             _sync_path(real.parent)
@@ -63,8 +69,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
     Both change places in one move where the system can do that (Linux, macOS), so that there is always one of them.
     """
     target = Path(path)
-    real = Path(os.path.realpath(target))
-    draft = draft_of(real)
+    draft, real = draft_of(target), Path(os.path.realpath(target))
     try:
         with _naming(target, draft):
             shutil.rmtree(draft, ignore_errors=True)
@@ -100,6 +105,21 @@ def write_json(path: str | Path, content: Any, *, indent: int | None = 2) -> Non
     write_text(path, json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def write_csv(path: str | Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write a table, a list of cells per row."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    write_text(path, buffer.getvalue())
+
+
+def write_arrays(path: str | Path, **arrays: Any) -> None:
+    """Write arrays to one compressed .npz file."""
+    import numpy as np
+
+    with replacing(path) as draft:
+        np.savez_compressed(draft, **arrays)
+
+
 def flush(file: IO[Any]) -> None:
     """Force onto the disk what was written to a file that goes on growing."""
     file.flush()
@@ -125,7 +145,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def disk_full(path: str | Path, detail: str = "nothing more can be written") -> InputError:
-    cure = "make room and run the same command again: it goes on where it stopped"
+    cure = "make room and run the same command again, training with --resume"
     return InputError(f"the disk is full ({detail})", path=path, cure=cure)
 
 
@@ -143,6 +163,11 @@ def _naming(target: Path, draft: Path) -> Iterator[None]:
     try:
         with naming_full_disk(target):
             yield
+    except InputError as error:
+        if error.path is None or not Path(error.path).is_relative_to(draft):
+            raise
+        path = target / Path(error.path).relative_to(draft)
+        raise InputError(error.problem, path=path, line=error.line, cure=error.cure) from error
     except OSError as error:
         if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(draft):
             raise
@@ -255,6 +280,19 @@ def read_json_object(path: str | Path, what: str = "JSON object", cure: str | No
     if not isinstance(content, dict):
         raise InputError(f"this is no {what}", path=path, line=1, cure=cure or 'write an object: {"key": value, ...}')
     return content
+
+
+def read_arrays(path: str | Path, cure: str | None = None) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file. Damage has many names: zip, zlib, numpy and Python's parser each have their own."""
+    import numpy as np
+
+    try:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise InputError("there is no such file", path=path, cure=cure) from error
+    except Exception as error:
+        raise InputError(f"the arrays cannot be read ({error})", path=path, cure=cure or "make it again") from error
 
 
 # ---------------------------------------------------------------------- fingerprints

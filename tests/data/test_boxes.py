@@ -160,7 +160,7 @@ def test_an_error_in_the_json_is_named_by_line(tmp_path: Path, lamp: Procedure) 
 
 
 def test_a_missing_coco_file_and_a_binary_one_are_refused(tmp_path: Path, lamp: Procedure) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.json: cannot be read"):
+    with pytest.raises(InputError, match=r"nowhere\.json: there is no such file"):
         read_coco_boxes(tmp_path / "nowhere.json", lamp)
     (tmp_path / "OD_labels.json").write_bytes(b"\xff\xd8\xff")
     with pytest.raises(InputError, match="this is not text in UTF-8"):

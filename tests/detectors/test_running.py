@@ -13,7 +13,7 @@ from stormpsr.data.images import Image
 from stormpsr.data.layouts import find_recordings
 from stormpsr.detectors.base import StateDetector
 from stormpsr.detectors.detection import Detection, sorted_best
-from stormpsr.detectors.predict import detect_recordings, folder_digest
+from stormpsr.detectors.predict import detect_recordings
 from stormpsr.errors import InputError
 from stormpsr.evaluation.baselines import METHODS, clear_view_bound, read_detected, tune_baseline
 from stormpsr.procedure.model import Procedure
@@ -126,16 +126,6 @@ def test_a_detector_for_another_procedure_is_refused(lamp: Procedure, industreal
     assert caught.value.path == "folder"
 
 
-def test_the_digest_follows_the_weights_and_not_the_measurements(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"1")
-    first = folder_digest(tmp_path)
-    (tmp_path / "metrics.json").write_text("{}")
-    assert folder_digest(tmp_path) == first
-    (tmp_path / "model.safetensors").write_bytes(b"2")
-    assert folder_digest(tmp_path) != first
-
-
-# ---------------------------------------------------------------------- steps
 def test_a_perfect_detector_is_tuned_and_scored(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
     for split in ("val", "test"):
         recordings = find_recordings(lamp_data, split)

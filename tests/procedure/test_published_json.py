@@ -219,7 +219,7 @@ def test_what_makes_no_sense_is_refused_with_its_entry_and_cure(
         ('[\n  {"id": 0,}\n]', 2, "this is not JSON: .*column 12"),
         ("", 1, "this is not JSON: expecting value .column 1"),
         ("name: lamp\n", 1, "this is not JSON"),
-        ("[" * 100_000, None, "this is not a JSON text"),
+        ("[" * 100_000, 1, "this is not JSON: brackets are nested too deeply"),
     ],
 )
 def test_broken_json_is_refused_with_line_and_column(
@@ -236,7 +236,7 @@ def test_paths_that_are_no_text_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         import_procedure_info(tmp_path / "none.json", name="lamp", fps=10)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not a JSON text in UTF-8"):
+    with pytest.raises(InputError, match="this is not text in UTF-8"):
         import_procedure_info(tmp_path / "binary.json", name="lamp", fps=10)
 
 

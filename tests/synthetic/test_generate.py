@@ -22,6 +22,7 @@ from stormpsr.data.labels import (
 )
 from stormpsr.data.visibility import read_visibility
 from stormpsr.errors import InputError
+from stormpsr.files import draft_of
 from stormpsr.procedure.model import Procedure
 from stormpsr.synthetic import generate as generate_module
 from stormpsr.synthetic.actions import ErrorRates
@@ -125,8 +126,8 @@ def test_an_interrupted_set_goes_on_where_it_stopped(made: Made, tmp_path: Path)
     shutil.copytree(out, copy)
     spec = tiny().recordings(PRODUCT)[0]
     half = recording_folder(copy, spec)
-    half.rename(half.with_name(f".{spec.id}.part"))  # what an interrupted process leaves behind
-    (half.with_name(f".{spec.id}.part") / "recording.json").unlink()
+    half.rename(draft_of(half))  # what an interrupted process leaves behind
+    (draft_of(half) / "recording.json").unlink()
     assert generate(copy, tiny()).made == (spec.id,)
     assert files_of(copy) == files_of(out)
 
@@ -206,7 +207,7 @@ def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, mon
         return real([sys.executable, str(full), *command[3:]], **options)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(generate_module.subprocess, "Popen", popen)
-    with pytest.raises(InputError, match="the disk is full; make room"):
+    with pytest.raises(InputError, match=r"train/\w+: the disk is full .*; make room"):
         generate(tmp_path / "out", tiny(counts={"train": 1}), workers=1)
     assert not list((tmp_path / "out" / "recordings" / "train").iterdir())
 

@@ -32,22 +32,19 @@ def save_with(error: Exception, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    "error",
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "no space left on device"),
-        (
-            RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
-            "writing was cut short",
-        ),
-        (RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"), "writing was cut short"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
+        RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
     ],
 )
 def test_a_full_disk_is_told_with_the_file_and_the_cure_and_half_a_file_is_removed(
-    tmp_path: Path, error: Exception, reason: str
+    tmp_path: Path, error: Exception
 ) -> None:
     path = tmp_path / "last.ckpt"
     path.write_bytes(b"the epoch before")
-    with pytest.raises(InputError, match=rf"\({reason}\); make room .* --resume") as complaint:
+    with pytest.raises(InputError, match=r"the disk is full .*; make room .* --resume") as complaint:
         save_with(error, path)
     assert complaint.value.path == str(path)
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"the epoch before"]
@@ -59,16 +56,17 @@ def test_another_error_while_saving_is_no_full_disk(tmp_path: Path) -> None:
 
 
 def test_training_on_a_disk_that_is_full_ends_with_the_path_of_the_file(
-    tmp_path: Path, world: Path, settings_text: str
+    tmp_path: Path, world: Path, settings_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no disk that is always full")
+    def cut_short(checkpoint: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    monkeypatch.setattr(fitting.torch, "save", cut_short)
     config = parse_config(settings_text, where="tiny", overrides=["train_encoder.epochs=1"])
     run = Run(config, load_training_data(world, config), tmp_path, options=FitOptions(accelerator="cpu"))
     resume = tmp_path / "encoder" / "resume"
-    resume.mkdir(parents=True)
-    (resume / ".draft.ckpt").symlink_to("/dev/full")
-    with pytest.raises(InputError, match=r"last\.ckpt: the state of training cannot be written"):
+    with pytest.raises(InputError, match=r"last\.ckpt: the disk is full"):
         train_encoder(run)
     assert (tmp_path / "encoder" / "best").is_dir()
     assert list(resume.iterdir()) == []

@@ -187,9 +187,9 @@ def _judge(
 
 
 def _write_report(run: Path, path: Path) -> None:
-    from stormpsr.cli.output import write_text
     from stormpsr.evaluation.report.page import render_report
     from stormpsr.evaluation.run_folder import read_run
+    from stormpsr.files import write_text
 
     write_text(path, render_report(read_run(run)))
 

@@ -21,13 +21,12 @@ _THRESHOLD = 4.0  # accumulated confidence; the published default of 8 misses sh
 
 def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
     """Decode, score and draw. `data` holds MECCANO's annotations; without it, a shipped example is taken."""
-    import json
 
-    from stormpsr.cli.output import write_text
     from stormpsr.errors import MissingExtraError
     from stormpsr.evaluation.baselines import score_baseline
     from stormpsr.evaluation.plots import plot_summary
     from stormpsr.evaluation.score_files import summary_json
+    from stormpsr.files import write_json
     from stormpsr.procedure.model import Procedure
 
     procedure = Procedure.load("industreal" if data is None else "meccano")
@@ -36,7 +35,7 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
     summaries = {
         name: score_baseline(recordings, procedure, method, threshold=_THRESHOLD) for name, method in methods.items()
     }
-    write_text(out / "scores.json", json.dumps({k: summary_json(s) for k, s in summaries.items()}, indent=2) + "\n")
+    write_json(out / "scores.json", {k: summary_json(s) for k, s in summaries.items()})
     written = [out / "scores.json"]
     try:
         plot_summary(summaries["B3 expected"], procedure, out / "timeline.png")

@@ -44,6 +44,7 @@ class DrawnRecording:
 
     def __init__(self, folder: Path, dataset: DatasetSpec) -> None:
         from stormpsr.data.labels import StateTimeline, steps_from_states
+        from stormpsr.files import draft_of
         from stormpsr.synthetic.generate import recording_folder
         from stormpsr.synthetic.operator import simulate
         from stormpsr.synthetic.product import Product
@@ -66,7 +67,7 @@ class DrawnRecording:
         self.labels = tuple(steps_from_states(states, self.procedure, with_errors=False))
         self.labels_with_errors = tuple(steps_from_states(states, self.procedure, with_errors=True))
         self.path = recording_folder(folder, self.spec)
-        self._draft = self.path.with_name(f".{self.spec.id}.part")  # where `generate` draws
+        self._draft = draft_of(self.path)  # where `generate` draws
         self._changed = threading.Condition()
         self._drawn = 0  # frames that are written completely, as far as we were told
         self._ended = self._abandoned = False

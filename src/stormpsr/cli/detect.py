@@ -186,8 +186,9 @@ def run_command(
     """
     need_packages("detecting", *_PACKAGES)
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.detectors.predict import detect_recordings, folder_digest
+    from stormpsr.detectors.predict import detect_recordings
     from stormpsr.detectors.registry import load_detector
+    from stormpsr.files import digest
     from stormpsr.procedure.model import Procedure
 
     _use_threads(threads)
@@ -199,7 +200,7 @@ def run_command(
             loaded,
             recordings,
             out,
-            digest=folder_digest(detector),
+            digest=digest(detector, without=["metrics.json"]),
             min_confidence=min_confidence,
             every=every,
             on_progress=bar.recording,

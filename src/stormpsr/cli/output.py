@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,12 +73,6 @@ def counted(n: int, noun: str) -> str:
 def number(value: float | None, digits: int = 3) -> str:
     """A figure for a table; a dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a result file, making its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 class Bar:

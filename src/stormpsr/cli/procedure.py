@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stormpsr.cli.output import JsonFlag, console, print_json, print_table, write_text
+from stormpsr.cli.output import JsonFlag, console, print_json, print_table
+from stormpsr.files import write_text
 from stormpsr.procedure.graph import StateGraph, component_colours, text_drawing
 from stormpsr.procedure.model import Procedure, StateKind, StepKind, bit_string
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, print_json, write_text
+from stormpsr.cli.output import JsonFlag, print_json
+from stormpsr.files import write_text
 
 
 def report_command(

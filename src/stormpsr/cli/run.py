@@ -19,6 +19,7 @@ from stormpsr.cli.options import (
     need_recognizer_packages,
 )
 from stormpsr.cli.output import JsonFlag, counted
+from stormpsr.files import flush
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StepEvent
@@ -177,7 +178,7 @@ class _Watch:
         text = self.recognizer.procedure.step(event.step_id).description
         if self.table is not None:
             self.table.write(f"{frame_name(event.frame)},{event.step_id},{_cell(text)}\n")
-            self.table.flush()
+            flush(self.table)
         if self.as_json:
             plain = {
                 "frame": event.frame,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table, write_text
+from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
+from stormpsr.files import write_text
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Interval, Summary

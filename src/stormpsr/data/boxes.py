@@ -9,7 +9,6 @@ How much boxes box_iou. Shape legend: R boxes, 4 corners (x0, y0, x1, y1).
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from stormpsr.data.labels import OnNote, StateTimeline, parse_frame, read_rows
 from stormpsr.errors import InputError
+from stormpsr.files import read_json
 from stormpsr.procedure.model import Procedure
 
 COCO_FILE = "OD_labels.json"
@@ -62,7 +62,7 @@ def read_centre_boxes(path: str | Path, *, on_note: OnNote | None = None) -> lis
 
 def read_coco_boxes(path: str | Path, procedure: Procedure) -> list[Box]:
     """The boxes of an `OD_labels.json`, by frame. Category ids are the procedure's state classes."""
-    content = _read_json(path)
+    content = read_json(path)
     if not isinstance(content, dict) or not all(
         isinstance(content.get(key), list) for key in ("images", "annotations")
     ):
@@ -77,17 +77,6 @@ def read_coco_boxes(path: str | Path, procedure: Procedure) -> list[Box]:
         for number, entry in enumerate(content["annotations"])
     ]
     return sorted(boxes, key=lambda box: box.frame)
-
-
-def _read_json(path: str | Path) -> Any:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
-    except UnicodeDecodeError as error:
-        raise InputError("this is not text in UTF-8", path=path, cure="save it as UTF-8") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"this is not JSON: {error.msg}", path=path, line=error.lineno) from error
 
 
 def _coco_box(entry: Any, where: str, frame_of: dict[Any, int], procedure: Procedure, path: str | Path) -> Box:

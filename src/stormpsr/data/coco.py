@@ -14,8 +14,6 @@ Frames without a readable state may go along as images without boxes. Coming bac
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 from collections import defaultdict
@@ -31,6 +29,7 @@ from stormpsr.data.boxes import COCO_FILE
 from stormpsr.data.images import image_size
 from stormpsr.data.labels import frame_name
 from stormpsr.errors import InputError
+from stormpsr.files import read_json, replacing_folder, write_json
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 
 ANNOTATIONS_FILE = "annotations.json"
@@ -76,12 +75,7 @@ def only_listed(content: dict[str, Any]) -> dict[str, Any]:
 
 def read_coco(path: Path) -> dict[str, Any]:
     """A COCO file with the three lists, each entry an object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
-    except ValueError as error:
-        raise InputError(f"this is not JSON ({error})", path=path) from error
+    content = read_json(path)
     needed = {
         "images": ("id", "file_name", "width", "height"),
         "annotations": ("image_id", "category_id", "bbox"),
@@ -160,9 +154,8 @@ def export_boxes(
         raise InputError(f"unknown format {box_format!r}", cure=f"choose one of: {', '.join(get_args(BoxFormat))}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another folder, or delete it")
-    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
     counts: dict[str, dict[str, int]] = {}
-    try:
+    with replacing_folder(out) as draft:
         for split, frames in splits.items():
             others = chosen_negatives(frames, negative_ratio)
             chosen = [*frames.readable, *others, *frames.images]
@@ -173,11 +166,6 @@ def export_boxes(
             counts[split] = {"images": len(chosen), "boxes": n_boxes, "without_box": len(others)}
         if box_format == "yolo":
             _write_yolo_names(draft, out, list(splits), next(iter(splits.values())).procedure)
-        if out.exists():
-            out.rmdir()
-        draft.rename(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return counts
 
 
@@ -229,7 +217,7 @@ def _write_coco(out: Path, split: str, frames: Sequence[AnnotatedFrame], procedu
     content = {"images": images, "annotations": annotations, "categories": _categories(procedure)}
     folder = out / "annotations"
     folder.mkdir(exist_ok=True)
-    (folder / f"{split}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+    write_json(folder / f"{split}.json", content, indent=None)
 
 
 def _coco_annotation(number: int, image: int, box: StateBox, width: int, height: int) -> dict[str, Any]:
@@ -380,9 +368,7 @@ def write_recording_boxes(
             raise InputError("boxes are there already", path=folders[name] / COCO_FILE, cure="allow replacing them")
     for name, found in by_recording.items():
         content = _recording_coco(sorted(found, key=lambda box: box.frame), procedure)
-        draft = folders[name] / f".{COCO_FILE}.{os.getpid()}"
-        draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        draft.replace(folders[name] / COCO_FILE)
+        write_json(folders[name] / COCO_FILE, content, indent=1)
     return {name: len(found) for name, found in by_recording.items()}
 
 

@@ -6,8 +6,6 @@ first of them counts as the best.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,6 +14,7 @@ from pathlib import Path
 from stormpsr.data.events import StateDetection
 from stormpsr.data.labels import Note, OnNote, parse_frame, parse_whole, read_rows
 from stormpsr.errors import InputError
+from stormpsr.files import write_csv
 from stormpsr.procedure.model import Procedure
 
 HEADER = ("recording", "frame", "class", "confidence", "x", "y", "w", "h")
@@ -89,12 +88,10 @@ def read_detections(
 
 def write_detections(path: str | Path, table: Mapping[str, Iterable[StateDetection]]) -> None:
     """Write detections by recording. A detection without a box gets zeros, as in the published files."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(HEADER)
+    rows: list[Iterable[object]] = [HEADER]
     for name, detections in table.items():
         for detection in detections:
             box = detection.box or (0.0, 0.0, 0.0, 0.0)
             sides = [f"{side:.6g}" for side in box]
-            writer.writerow([name, detection.frame, detection.state_class, f"{detection.confidence:.6g}", *sides])
-    Path(path).write_text(buffer.getvalue(), encoding="utf-8", newline="")
+            rows.append([name, detection.frame, detection.state_class, f"{detection.confidence:.6g}", *sides])
+    write_csv(path, rows)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from stormpsr.data.images import GEOMETRY, Image, letterbox
 from stormpsr.data.recording import Recording
-from stormpsr.data.row_file import RowFile, check_room
+from stormpsr.data.row_file import RowFile
 from stormpsr.errors import InputError
+from stormpsr.files import check_room
 
 _ROWS_AT_ONCE = 64
 OnProgress = Callable[[int, int], None]  # frames done, frames in all

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
+from stormpsr.files import write_csv
 from stormpsr.procedure.model import Procedure, StateBits
 
 STEPS_FILE = "PSR_labels.csv"
@@ -256,7 +257,7 @@ def write_steps(
         if with_confidence:
             row.append("" if event.confidence is None else f"{event.confidence:.4f}")
         rows.append(row)
-    _write_rows(path, rows)
+    write_csv(path, rows)
 
 
 def write_states(
@@ -267,10 +268,4 @@ def write_states(
         [frame_name(frame, digits, extension), *procedure.check_bits(state)]
         for frame, state in zip(timeline.frames, timeline.states, strict=True)
     ]
-    _write_rows(path, rows)
-
-
-def _write_rows(path: str | Path, rows: Iterable[Sequence[object]]) -> None:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    Path(path).write_text(buffer.getvalue(), encoding="utf-8", newline="")
+    write_csv(path, rows)

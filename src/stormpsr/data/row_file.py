@@ -11,10 +11,7 @@ same array at the same time do some work twice, and no harm.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
+from stormpsr.files import check_room, flush, naming_full_disk, read_json_object, write_json
 
 _VERSION = 1
 
@@ -57,7 +55,7 @@ class RowFile:
         """How what is on disk differs from this array; None if it is this one or nothing is there."""
         if not self.header_path.is_file():
             return None
-        found, wanted = _read_header(self.header_path), self._header()
+        found, wanted = read_json_object(self.header_path, "header of rows", cure="delete it"), self._header()
         for key in ("version", "n_rows", "row_shape", "dtype"):
             if found.get(key) != wanted[key]:
                 return f"{key} is {found.get(key)!r} there and {wanted[key]!r} here"
@@ -101,11 +99,12 @@ class RowFile:
         check_room(self.data_path, (self.n_rows - done) * self.row_bytes)
         if not self.header_path.is_file():
             self.data_path.unlink(missing_ok=True)
-            _write_whole(self.header_path, json.dumps(self._header(), indent=1) + "\n")
+            write_json(self.header_path, self._header(), indent=1)
         self.data_path.touch()
         with self.data_path.open("r+b", buffering=0) as file:  # a buffer would complain of a full disk once more
             file.seek(done * self.row_bytes)  # over half a row, where the last run was killed
             yield RowWriter(self, file, done)
+            flush(file)
 
     def delete(self) -> None:
         """Remove the array; the header goes last, so that half a removal is never taken for a whole array."""
@@ -135,44 +134,8 @@ class RowWriter:
         """Write the next rows, at least one."""
         if rows_R.shape[1:] != self.rows.row_shape or self.done + len(rows_R) > self.rows.n_rows:
             raise ValueError(f"rows of shape {rows_R.shape} after {self.done} do not fit {self.rows}")
-        try:
-            left = np.ascontiguousarray(rows_R, dtype=self.rows.dtype).data.cast("B")
+        left = np.ascontiguousarray(rows_R, dtype=self.rows.dtype).data.cast("B")
+        with naming_full_disk(self.rows.data_path):
             while left:
                 left = left[self._file.write(left) :]
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise _disk_full(self.rows.data_path, "nothing more can be written") from error
-            raise
         self.done += len(rows_R)
-
-
-def check_room(path: Path, n_bytes: int) -> None:
-    """Complain if the disk on which a file or folder is, or will be, has no room for so many bytes."""
-    place = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(place).free
-    if n_bytes > free:
-        raise _disk_full(path, f"{n_bytes / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free")
-
-
-def _disk_full(path: Path, detail: str) -> InputError:
-    cure = "make room and run the same command again: it goes on where it stopped"
-    return InputError(f"the disk is full ({detail})", path=path, cure=cure)
-
-
-def _read_header(path: Path) -> dict[str, Any]:
-    try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"this header cannot be read ({error})", path=path, cure="delete it") from error
-    if not isinstance(header, dict):
-        raise InputError("this is no header of rows", path=path, cure="delete it")
-    return header
-
-
-def _write_whole(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
+from stormpsr.files import read_text, write_csv
 from stormpsr.procedure.model import Procedure
 
 VISIBILITY_FILE = "visibility.csv"
@@ -74,22 +75,16 @@ def runs_of(flags_F: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def write_visibility(path: Path, visibility: Visibility, procedure: Procedure) -> None:
     """One row per frame: three columns per component, empty where it is not mounted."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     names = [component.name for component in procedure.components]
-    writer.writerow(["frame", *(f"{what} {name}" for what in ("visible", "inside", "place") for name in names)])
+    header = ["frame", *(f"{what} {name}" for what in ("visible", "inside", "place") for name in names)]
     columns = np.concatenate([visibility.visible_FC, visibility.inside_FC, visibility.place_FC], axis=1)
-    for frame, row in enumerate(columns):
-        writer.writerow([frame, *("" if np.isnan(share) else f"{share:.3f}" for share in row)])
-    path.write_text(buffer.getvalue(), encoding="utf-8", newline="")
+    rows = ([frame, *("" if np.isnan(share) else f"{share:.3f}" for share in row)] for frame, row in enumerate(columns))
+    write_csv(path, [header, *rows])
 
 
 def read_visibility(path: Path, n_components: int) -> Visibility:
     """Read what `write_visibility` wrote."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError("there is no visibility file here", path=path, cure="generate the recording again") from error
+    text = read_text(path, cure="generate the recording again")
     rows = []
     for line, row in enumerate(csv.reader(io.StringIO(text)), start=1):
         if line == 1:

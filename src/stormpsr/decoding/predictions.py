@@ -10,8 +10,6 @@ Shape legend: P predictions, M detections, E predictions of the temporal model, 
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding.fusion import Fusion, FusionSettings, make_fusion
 from stormpsr.errors import InputError
+from stormpsr.files import read_arrays, write_arrays
 from stormpsr.procedure.model import Procedure, StateBits
 
 
@@ -188,22 +187,16 @@ class PredictionTable:
     # ------------------------------------------------------------------ files
     def save(self, path: Path, made_from: str) -> None:
         """Write the table; `made_from` says which networks and images it is of."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.stem}.{os.getpid()}.npz")
-        try:
-            arrays: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-            np.savez_compressed(draft, made_from=np.array(made_from), **arrays)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        write_arrays(path, made_from=np.array(made_from), **arrays)
 
     @classmethod
     def load(cls, path: Path, made_from: str) -> PredictionTable | None:
         """The table of a file; None if there is none, if it is damaged, or if it was made from something else."""
         try:
-            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                if str(file["made_from"]) != made_from:
-                    return None
-                return cls(**{name: file[name] for name in cls.__dataclass_fields__})
-        except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            arrays = read_arrays(path)
+            if str(arrays.pop("made_from")) != made_from:
+                return None
+            return cls(**arrays)
+        except (InputError, KeyError, TypeError):
             return None

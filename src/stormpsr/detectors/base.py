@@ -11,7 +11,6 @@ measured, `metrics.json`. Nothing else is needed to load it, and nothing in it i
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -29,6 +28,7 @@ from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.detectors.calibration import Calibration
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE, Detection, sorted_best
 from stormpsr.errors import InputError
+from stormpsr.files import read_json_object, replacing, write_json, write_text
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_batches import Batch
 from stormpsr.training.detector_settings import OnTraining, TrainingResult, TrainingSettings
@@ -145,14 +145,14 @@ class TorchDetector(StateDetector):
     # ------------------------------------------------------------------ files
     def save(self, folder: str | Path) -> None:
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
-        save_file(tensors, folder / MODEL_FILE)
+        with replacing(folder / MODEL_FILE) as draft:
+            save_file(tensors, draft)
         config = {"kind": self.kind, "settings": self.settings(), "calibration": asdict(self.calibration)}
-        (folder / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8", newline="\n")
+        write_text(folder / CONFIG_FILE, yaml.safe_dump(config, sort_keys=False))
         self.procedure.save(folder / PROCEDURE_FILE)
         if self.metrics:
-            (folder / METRICS_FILE).write_text(json.dumps(self.metrics, indent=2) + "\n", encoding="utf-8")
+            write_json(folder / METRICS_FILE, self.metrics)
 
     @classmethod
     def load(cls, folder: str | Path) -> TorchDetector:
@@ -168,7 +168,7 @@ class TorchDetector(StateDetector):
         detector.load_weights(folder / MODEL_FILE)
         metrics = folder / METRICS_FILE
         if metrics.is_file():
-            detector.metrics = json.loads(metrics.read_text(encoding="utf-8"))
+            detector.metrics = read_json_object(metrics, "table of metrics", cure="delete it")
         return detector
 
     def load_weights(self, path: Path) -> None:

@@ -7,9 +7,6 @@ A recording that is there already is not looked at again, unless another detecto
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,6 +26,7 @@ from stormpsr.data.recording import open_recording
 from stormpsr.detectors.base import StateDetector
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError
+from stormpsr.files import read_json, write_json
 
 Box = tuple[float, float, float, float]  # left, top, width, height in pixels
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
@@ -136,12 +134,7 @@ def detect_recordings(
         if path.is_file():
             continue
         detections = list(_detections_of(detector, recording, min_confidence, every, on_progress))
-        draft = out / f".{recording.name}.{os.getpid()}"
-        try:
-            write_detections(draft, {recording.name: detections})
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_detections(path, {recording.name: detections})
         made.append(recording.name)
     return RunResult(out, tuple(made), tuple(name for name in names if name not in made))
 
@@ -171,24 +164,10 @@ def _claim(out: Path, notes: dict[str, Any]) -> None:
     if out.is_file():
         raise InputError("the output is a file", path=out, cure="give the path of a folder")
     if path.is_file():
-        try:
-            theirs = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"this is not JSON ({error})", path=path, cure="delete that folder") from None
-        if theirs != notes:
+        if read_json(path, cure="delete that folder") != notes:
             cure = "choose another folder, or delete this one"
             raise InputError("the folder holds detections made otherwise", path=path, cure=cure)
         return
     if out.exists() and any(out.glob("*.csv")):
         raise InputError("the folder holds other CSV files", path=out, cure="choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")
-
-
-def folder_digest(folder: Path) -> str:
-    """A fingerprint of a saved detector: of every file that decides what it detects."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name != "metrics.json" and not path.name.startswith("."):
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+    write_json(path, notes)

@@ -12,9 +12,6 @@ Shape legend: M detections, E predictions of the temporal model, C components, G
 
 from __future__ import annotations
 
-import json
-import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +22,7 @@ from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
+from stormpsr.files import read_arrays, read_json_object, write_arrays, write_json
 from stormpsr.procedure.model import Procedure
 
 RUN_FILE, PROCEDURE_FILE, RECORDINGS_FOLDER = "run.json", "procedure.yaml", "recordings"
@@ -108,7 +106,6 @@ class Run:
 def write_run(folder: str | Path, info: RunInfo, procedure: Procedure) -> None:
     """Write what is common to all recordings; they come first, one by one, with `write_recording`."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     procedure.save(folder / PROCEDURE_FILE)
     content = {
         "format": _FORMAT,
@@ -121,13 +118,12 @@ def write_run(folder: str | Path, info: RunInfo, procedure: Procedure) -> None:
         "methods": [{"name": m.name, "title": m.title, "settings": dict(m.settings)} for m in info.methods],
         "summary": dict(info.summary),
     }
-    _write_json(folder / RUN_FILE, content)
+    write_json(folder / RUN_FILE, content, indent=None)
 
 
 def write_recording(folder: str | Path, recording: RecordingRun) -> None:
     """Write one recording of a run."""
     place = Path(folder) / RECORDINGS_FOLDER
-    place.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {
         "detection_frame": recording.detection_frame_M.astype(np.int64),
         "detection_class": recording.detection_class_M.astype(np.int64),
@@ -137,12 +133,7 @@ def write_recording(folder: str | Path, recording: RecordingRun) -> None:
         "evidence_stride": np.int64(recording.evidence_stride),
         **{f"evidence_{name}": share_GS.astype(np.float16) for name, share_GS in recording.evidence.items()},
     }
-    draft = place / f".{recording.name}.{os.getpid()}.npz"
-    try:
-        np.savez_compressed(draft, **arrays)
-        draft.replace(place / f"{recording.name}.npz")
-    finally:
-        draft.unlink(missing_ok=True)
+    write_arrays(place / f"{recording.name}.npz", **arrays)
     with_errors = recording.labels_with_errors
     content = {
         "name": recording.name,
@@ -158,7 +149,7 @@ def write_recording(folder: str | Path, recording: RecordingRun) -> None:
         "visible_share": None if recording.visible_share is None else [round(v, 3) for v in recording.visible_share],
         "visible_stride": recording.visible_stride,
     }
-    _write_json(place / f"{recording.name}.json", content)
+    write_json(place / f"{recording.name}.json", content, indent=None)
 
 
 def _label_rows(events: Sequence[StepEvent]) -> list[list[int]]:
@@ -167,15 +158,6 @@ def _label_rows(events: Sequence[StepEvent]) -> list[list[int]]:
 
 def _event_rows(events: Sequence[StepEvent]) -> list[list[Any]]:
     return [[e.frame, e.step_id, None if e.confidence is None else round(e.confidence, 4)] for e in events]
-
-
-def _write_json(path: Path, content: Any) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------------- reading
@@ -188,7 +170,7 @@ def read_run(folder: str | Path) -> Run:
         problem = "the evaluation is not finished" if unfinished else "this is no run folder"
         cure = "run the same 'stormpsr evaluate' again" if unfinished else "'stormpsr evaluate --out RUN' makes one"
         raise InputError(problem, path=folder, cure=cure)
-    content = _read_json(path)
+    content = read_json_object(path, "part of a run", cure="evaluate again")
     if content.get("format") != _FORMAT:
         raise InputError(f"the format is {content.get('format')!r}, not {_FORMAT!r}", path=path)
     try:
@@ -213,8 +195,8 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
     path = place / f"{name}.json"
     if not path.is_file():
         raise InputError(f"the run has no recording {name!r}", path=folder)
-    content = _read_json(path)
-    arrays = _read_arrays(place / f"{name}.npz")
+    content = read_json_object(path, "part of a run", cure="evaluate again")
+    arrays = read_arrays(place / f"{name}.npz", cure="evaluate again")
     try:
         full, readable, visible = (content[key] for key in ("labels_with_errors", "readable", "visible_share"))
         return RecordingRun(
@@ -252,24 +234,3 @@ def _labels(rows: Sequence[Sequence[int]]) -> tuple[StepEvent, ...]:
 
 def _events(rows: Sequence[Sequence[Any]], method: str) -> tuple[StepEvent, ...]:
     return tuple(StepEvent(step_id, frame, confidence=sure, source=method) for frame, step_id, sure in rows)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"this is not JSON ({error})", path=path, cure="evaluate again") from None
-    if not isinstance(content, dict):
-        raise InputError("this is no part of a run", path=path, cure="evaluate again")
-    return content
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        # opened here, because numpy leaves a damaged file open
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise InputError("there is no such file", path=path, cure="evaluate again") from None
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"the arrays cannot be read ({error})", path=path, cure="evaluate again") from None

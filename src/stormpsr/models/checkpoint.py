@@ -12,9 +12,6 @@ an error, and nothing in it is ever executed.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from stormpsr.config import Config, dump_config, load_config
 from stormpsr.data.images import GEOMETRY
 from stormpsr.errors import InputError
+from stormpsr.files import read_json_object, replacing, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
@@ -113,42 +111,18 @@ def save_checkpoint(
     metrics: Mapping[str, Any],
 ) -> None:
     """Write a checkpoint; one that is there already is replaced. Tensors have the names of a `SpatioTemporalModel`."""
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     folder = Path(folder)
     if folder.exists() and not (folder / MODEL_FILE).is_file() and (folder.is_file() or any(folder.iterdir())):
         raise InputError("this is no checkpoint, and would be overwritten", path=folder, cure="choose another name")
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    text = json.dumps(dict(metrics), indent=2, sort_keys=True, allow_nan=False) + "\n"
-    try:
-        draft.mkdir(parents=True)
-        (draft / CONFIG_FILE).write_text(dump_config(config), encoding="utf-8", newline="\n")
+    with replacing_folder(folder) as draft:
+        write_text(draft / CONFIG_FILE, dump_config(config))
         procedure.save(draft / PROCEDURE_FILE)
-        (draft / METRICS_FILE).write_text(text, encoding="utf-8", newline="\n")
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            draft / MODEL_FILE,
-            metadata={"format": _FORMAT},
-        )
-        (draft / MODEL_FILE).chmod((draft / CONFIG_FILE).stat().st_mode)  # safetensors makes it for its owner alone
-        _swap_in(draft, folder)
-    except (OSError, SafetensorError) as error:
-        cure = "make room if the disk is full, and go on with --resume"
-        raise InputError(f"the checkpoint cannot be written ({error})", path=folder, cure=cure) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _swap_in(draft: Path, folder: Path) -> None:
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    if folder.exists():
-        folder.rename(old)
-    draft.rename(folder)
-    for left in folder.parent.glob(f".{folder.name}.*"):  # by this process, or by one that was killed here
-        if left.suffix in (".draft", ".old"):
-            shutil.rmtree(left, ignore_errors=True)
+        write_json(draft / METRICS_FILE, dict(sorted(metrics.items())))
+        own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        with replacing(draft / MODEL_FILE) as path:
+            save_file(own, path, metadata={"format": _FORMAT})
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:
@@ -159,15 +133,11 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     for name in (MODEL_FILE, CONFIG_FILE, PROCEDURE_FILE, METRICS_FILE):
         if not (folder / name).is_file():
             raise InputError(f"the checkpoint has no {name}", path=folder, cure="give the folder that training wrote")
-    try:
-        metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"this is not JSON ({error})", path=folder / METRICS_FILE) from error
     return Checkpoint(
         path=folder,
         config=load_config(folder / CONFIG_FILE),
         procedure=Procedure.load(folder / PROCEDURE_FILE),
-        metrics=metrics,
+        metrics=read_json_object(folder / METRICS_FILE),
         tensors=_read_tensors(folder / MODEL_FILE),
     )
 

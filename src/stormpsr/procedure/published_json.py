@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stormpsr.errors import InputError
+from stormpsr.files import read_json, write_text
 from stormpsr.procedure.model import (
     AssemblyState,
     Component,
@@ -50,7 +51,7 @@ def procedure_info_text(procedure: Procedure) -> str:
 
 
 def export_procedure_info(procedure: Procedure, path: str | Path) -> None:
-    Path(path).write_text(procedure_info_text(procedure), encoding="utf-8", newline="\n")
+    write_text(path, procedure_info_text(procedure))
 
 
 # ---------------------------------------------------------------------- reading
@@ -83,17 +84,7 @@ def import_procedure_info(
 
 
 def _read_entries(path: Path) -> list[Entry]:
-    if path.is_dir():
-        raise InputError("this is a folder", path=path, cure="give the path of a procedure_info.json")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        problem = f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]} (column {error.colno})"
-        raise InputError(problem, path=path, line=error.lineno, cure="mend this line") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise InputError("this is not a JSON text in UTF-8", path=path, cure="save it as UTF-8") from error
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", path=path, cure="give the path of a procedure_info.json") from error
+    data = read_json(path)
     if not isinstance(data, list) or not data:
         found = "an empty list" if data == [] else "one object" if isinstance(data, dict) else "a single value"
         cure = "write a list with an object per step: [{...}, ...]"

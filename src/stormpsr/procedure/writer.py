@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from stormpsr.errors import InputError
+from stormpsr.files import write_text
 from stormpsr.procedure.model import (
     AssemblyState,
     Component,
@@ -70,7 +71,7 @@ def _state_entry(state: AssemblyState) -> str:
 
 
 def save_procedure(procedure: Procedure, path: str | Path) -> None:
-    Path(path).write_text(procedure_text(procedure), encoding="utf-8", newline="\n")
+    write_text(path, procedure_text(procedure))
 
 
 _TEMPLATE_NOTES = (

@@ -12,8 +12,6 @@ metrics.json      how good the parts were, and what tuning found
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -29,6 +27,7 @@ from stormpsr.decoding.fusion import FusionMethod, FusionSettings
 from stormpsr.decoding.predictions import Bridge, PredictionDecoder
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE
 from stormpsr.errors import InputError
+from stormpsr.files import digest, read_json_object, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure
 from stormpsr.yaml_loader import Problem, compose, guess
 
@@ -117,9 +116,7 @@ def save_settings(path: Path, settings: RecognizerSettings) -> None:
         "bridge_seconds": settings.bridge_seconds,
         "methods": {method: asdict(own) for method, own in settings.methods.items()},
     }
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8", newline="\n")
-    draft.replace(path)
+    write_text(path, yaml.safe_dump(plain, sort_keys=False))
 
 
 def load_settings(path: Path) -> RecognizerSettings:
@@ -240,15 +237,12 @@ class RecognizerModel:
 
     def digest(self) -> str:
         """A fingerprint of everything that decides what the networks say: not of thresholds."""
-        digest = hashlib.sha256(GEOMETRY.encode())
-        for folder in (STREAM_FOLDER, DETECTOR_FOLDER):
-            for path in sorted((self.path / folder).glob("[!.]*")):
-                if path.is_file() and path.name != METRICS_FILE:
-                    digest.update(f"{folder}/{path.name}".encode() + path.read_bytes())
+        folders = [folder for name in (STREAM_FOLDER, DETECTOR_FOLDER) if (folder := self.path / name).is_dir()]
         own = self.settings
-        digest.update(f"{own.temporal_stride} {own.detector_stride} {own.detector_min_confidence}".encode())
-        digest.update(f"{self.procedure.fps}".encode())
-        return digest.hexdigest()[:16]
+        rhythm = f"{own.temporal_stride} {own.detector_stride} {own.detector_min_confidence} {self.procedure.fps}"
+        return hashlib.sha256(f"{GEOMETRY} {digest(*folders, without=[METRICS_FILE])} {rhythm}".encode()).hexdigest()[
+            :16
+        ]
 
 
 def procedure_difference(ours: Procedure, theirs: Procedure) -> str | None:
@@ -332,21 +326,11 @@ def load_model(
 
 def read_metrics(folder: Path) -> dict[str, Any]:
     path = folder / METRICS_FILE
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"this is not JSON ({error})", path=path, cure="delete it") from None
-    if not isinstance(found, dict):
-        raise InputError("this is no table of metrics", path=path, cure="delete it")
-    return found
+    return read_json_object(path, "table of metrics", cure="delete it") if path.is_file() else {}
 
 
 def write_metrics(folder: Path, metrics: Mapping[str, Any]) -> None:
-    draft = folder / f".{METRICS_FILE}.draft"
-    draft.write_text(json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
-    draft.replace(folder / METRICS_FILE)
+    write_json(folder / METRICS_FILE, dict(metrics))
 
 
 def _same_procedure(ours: Procedure, theirs: Procedure, path: Path) -> None:
@@ -397,10 +381,7 @@ def pack_model(
         detector_stride=detector_stride or settings.detector_stride,
     )
     metrics: dict[str, Any] = {}
-    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    try:
+    with replacing_folder(out) as draft:
         procedure = None
         if stream is not None:
             checkpoint = load_checkpoint(stream)
@@ -420,13 +401,6 @@ def pack_model(
         save_settings(draft / SETTINGS_FILE, settings)
         write_metrics(draft, metrics)
         load_model(draft)  # what cannot be loaded is not packed
-        old = out.with_name(f".{out.name}.{os.getpid()}.old")
-        if out.exists():
-            out.rename(old)
-        draft.rename(out)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return out
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stormpsr import __version__
 from stormpsr.errors import InputError, StormPSRError
+from stormpsr.files import read_json_object, replacing_folder, write_json
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.recording_spec import DatasetSpec, RecordingSpec, product_digest
 
@@ -91,7 +92,7 @@ def _claim_folder(out: Path, spec: DatasetSpec) -> None:
     mine = json.loads(json.dumps({**spec.to_dict(), "version": __version__}))
     path = out / DATASET_FILE
     if path.exists():
-        theirs = _read_json(path)
+        theirs = read_json_object(path, cure="delete it and generate again")
         differing = [key for key in mine if key != "counts" and theirs.get(key) != mine[key]]
         if differing:
             key = differing[0]
@@ -106,30 +107,9 @@ def _claim_folder(out: Path, spec: DatasetSpec) -> None:
     elif out.exists() and any(out.iterdir()):
         raise InputError("the folder is not empty and holds no set", path=out, cure="choose another output folder")
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        _write_whole(path, json.dumps(mine, indent=2) + "\n")
+        write_json(path, mine)
     except OSError as error:
         raise InputError(f"cannot write here: {(error.strerror or str(error)).lower()}", path=out) from error
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there completely or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", path=path, cure="delete it and generate again") from error
-    if not isinstance(data, dict):
-        raise InputError("is not a JSON object", path=path, cure="delete it and generate again")
-    return data
 
 
 def _is_complete(out: Path, spec: RecordingSpec) -> bool:
@@ -137,13 +117,18 @@ def _is_complete(out: Path, spec: RecordingSpec) -> bool:
     path = recording_folder(out, spec) / RECORDING_FILE
     if not path.exists():
         return False
-    if _read_json(path).get("parameters") != json.loads(json.dumps(spec.to_dict())):
+    made = read_json_object(path, cure="delete it and generate again")
+    if made.get("parameters") != json.loads(json.dumps(spec.to_dict())):
         cure = "delete that recording, or choose another output folder"
         raise InputError(f"recording {spec.id} was made from other parameters", path=path, cure=cure)
     return True
 
 
 # ---------------------------------------------------------------------- processes
+class _NotDrawnError(Exception):
+    """What is drafted must not take the recording's place."""
+
+
 class _Pool:
     """Runs one process per recording, a few at a time, and cleans up after each of them."""
 
@@ -177,20 +162,17 @@ class _Pool:
 
     def _make(self, spec: RecordingSpec) -> None:
         for attempt in range(1, ATTEMPTS + 1):
-            draft = recording_folder(self.out, spec).with_name(f".{spec.id}.part")
-            shutil.rmtree(draft, ignore_errors=True)
-            try:
-                code, answer = self._attempt(spec, draft)
-                if self._stopped:
-                    return
-                if code == 0:
-                    draft.rename(recording_folder(self.out, spec))
-                    return
-                if "problem" in answer:
-                    raise InputError(answer["problem"], path=answer.get("path"), cure=answer.get("cure"))
-                self.retried.add(spec.id)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+            with suppress(_NotDrawnError):
+                with replacing_folder(recording_folder(self.out, spec)) as draft:
+                    code, answer = self._attempt(spec, draft)
+                    if "problem" in answer:
+                        raise InputError(answer["problem"], path=answer.get("path"), cure=answer.get("cure"))
+                    if code or self._stopped:
+                        raise _NotDrawnError
+                return
+            if self._stopped:
+                return
+            self.retried.add(spec.id)
             if attempt == ATTEMPTS:
                 reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
                 tail = answer.get("stderr", "")[-300:].strip().replace("\n", " | ")
@@ -198,7 +180,6 @@ class _Pool:
 
     def _attempt(self, spec: RecordingSpec, draft: Path) -> tuple[int, dict[str, str]]:
         """Draw once in a process of its own: its exit code, and what it said if it failed."""
-        draft.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with self._lock:
             if self._stopped:

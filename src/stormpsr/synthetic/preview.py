@@ -14,6 +14,7 @@ import numpy as np
 from stormpsr.data.labels import STATES_FILE, frame_name, read_states
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.errors import InputError
+from stormpsr.files import replacing, write_text
 from stormpsr.procedure.model import Procedure, StateBits
 from stormpsr.synthetic.stats import recording_folders
 
@@ -76,13 +77,13 @@ def write_preview(root: Path, out: Path, *, count: int = 40, seed: int = 0, colu
     """Write `hidden.png`, `shown.png` and `preview.html`; returns their paths."""
     samples = draw_samples(root, count, seed)
     images = [_image(sample) for sample in samples]
-    out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, shown in (("hidden.png", False), ("shown.png", True)):
         paths.append(out / name)
-        _montage(samples, images, columns, shown).save(paths[-1], optimize=True)
+        with replacing(paths[-1]) as draft:
+            _montage(samples, images, columns, shown).save(draft, optimize=True)
     paths.append(out / "preview.html")
-    paths[-1].write_text(_page(root, samples, images), encoding="utf-8")
+    write_text(paths[-1], _page(root, samples, images))
     return paths
 
 

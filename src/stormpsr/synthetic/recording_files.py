@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ from stormpsr.data.labels import (
     write_steps,
 )
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
-from stormpsr.errors import InputError
+from stormpsr.files import naming_full_disk, write_json
 from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.operator import simulate
@@ -62,7 +60,7 @@ def look_of(product: Product, timeline: Timeline, traits: Traits, seed: int) -> 
 
 
 def draw_recording(spec: RecordingSpec, folder: Path, on_progress: Callable[[int, int], None]) -> None:
-    """Simulate, draw and write one recording. The folder is made; it must not be there yet."""
+    """Simulate, draw and write one recording. The folder is made if it is not there yet."""
     product = Product.load(spec.product)
     procedure = product.procedure()
     plan, timeline, traits = simulate(
@@ -74,15 +72,15 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: Callable[[int
         rates=spec.rates,
         max_seconds=spec.max_seconds,
     )
-    try:
-        folder.mkdir(parents=True)
+    with naming_full_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         writer = _VideoWriter(folder, spec.size, timeline.fps) if spec.video else _FrameWriter(folder)
         measured = measure(product, timeline, traits, spec, writer, on_progress)
         writer.close()
         states = StateTimeline.from_dense(timeline.states_FC())
         _write_labels(folder, states, procedure)
         boxes, counts = coco_boxes(states, measured, procedure, spec.size)
-        _write_json(folder / BOXES_FILE, boxes)
+        write_json(folder / BOXES_FILE, boxes, indent=1)
         write_visibility(folder / VISIBILITY_FILE, measured.visibility, procedure)
         procedure.save(folder / PROCEDURE_FILE)
         kinds = Counter(action.kind.name.lower() for action in plan.actions)
@@ -97,12 +95,7 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: Callable[[int
             "counts": {**counts, **{f"{kind}_actions": n for kind, n in sorted(kinds.items())}},
             "activities": _runs_of_activity(timeline),
         }
-        _write_json(folder / RECORDING_FILE, description)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            cure = "make room and run the same command again: it goes on where it stopped"
-            raise InputError("the disk is full", path=folder.parent, cure=cure) from error
-        raise
+        write_json(folder / RECORDING_FILE, description, indent=1)
 
 
 def measure(
@@ -237,7 +230,3 @@ def _runs_of_activity(timeline: Timeline) -> list[list[Any]]:
     activity = timeline.activity_F
     starts = [0, *(int(frame) for frame in np.flatnonzero(np.diff(activity)) + 1)]
     return [[start, timeline.activity_names[int(activity[start])]] for start in starts]
-
-
-def _write_json(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8", newline="\n")

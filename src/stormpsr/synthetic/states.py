@@ -15,9 +15,6 @@ from an invented run of the procedure in which much goes wrong. A state without 
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +26,7 @@ from numpy.typing import NDArray
 from stormpsr import __version__
 from stormpsr.data.coco import UNLISTED
 from stormpsr.errors import InputError
+from stormpsr.files import replacing_folder, write_json
 from stormpsr.procedure.model import AssemblyState, StateBits, StateKind, StepKind
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
 from stormpsr.synthetic.look import Look
@@ -235,9 +233,8 @@ def draw_states(
         raise InputError("the output is there already", path=out, cure="choose another output folder, or delete it")
     product = Product.load(source)
     jobs = [*_jobs(product, per_state, seed), *_walk_jobs(product, walks, seed)]
-    draft = out.with_name(f".{out.name}.part{os.getpid()}")
-    try:
-        (draft / "images").mkdir(parents=True)
+    with replacing_folder(out) as draft:
+        (draft / "images").mkdir()
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
         with StateRenderer(product, size) as renderer:
@@ -267,14 +264,9 @@ def draw_states(
             "without_box": len(images) - len(annotations),
         }
         coco = {"images": images, "annotations": annotations, "categories": categories}
-        (draft / ANNOTATIONS_FILE).write_text(json.dumps(coco) + "\n", encoding="utf-8")
-        (draft / STATES_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        write_json(draft / ANNOTATIONS_FILE, coco, indent=None)
+        write_json(draft / STATES_FILE, description)
         product.procedure().save(draft / "procedure.yaml")
-        if out.exists():
-            out.rmdir()
-        draft.rename(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return description
 
 

@@ -6,7 +6,6 @@ some distributions only the deciles are known; `mean_from_deciles` says what mea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from stormpsr.data.labels import STATES_FILE, StateTimeline, read_states, steps_from_states
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of
 from stormpsr.errors import InputError
+from stormpsr.files import read_json_object
 from stormpsr.procedure.model import Procedure, StepKind
 
 TOLERANCE = 0.25  # how far a calibrated profile may be from the real figure
@@ -128,7 +128,7 @@ def recording_folders(root: Path) -> list[Path]:
 def metrics_of(folder: Path) -> RecordingMetrics:
     """Read a generated recording."""
     procedure = Procedure.load(folder / "procedure.yaml")
-    description = json.loads((folder / "recording.json").read_text(encoding="utf-8"))
+    description = read_json_object(folder / "recording.json", cure="generate it again")
     states = read_states(folder / STATES_FILE, procedure)
     visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
     return metrics(procedure, states, visibility, float(description["fps"]))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,7 @@ from torch import nn
 
 from stormpsr.config import Config
 from stormpsr.errors import InputError
+from stormpsr.files import replacing
 from stormpsr.models.checkpoint import save_checkpoint
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
@@ -42,7 +43,6 @@ from stormpsr.training.tasks.base import Task
 
 Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
-_TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "inline_container", "iostream")  # in the text of a RuntimeError
 
 
 @dataclass(frozen=True)
@@ -111,27 +111,14 @@ class _KeepResumable(Checkpoint):
         self._path = path
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        draft = self._path.with_name(".draft.ckpt")
-        try:
-            trainer.save_checkpoint(draft)  # by all processes: they wait for each other
-            if trainer.is_global_zero:
-                draft.replace(self._path)
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not any(word in str(error) for word in _TORCH_CANNOT_WRITE):
-                raise
-            draft.unlink(missing_ok=True)  # half of it is of no use, and takes room
-            reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "writing was cut short"
-            cure = "make room if the disk is full, and go on with --resume"
-            raise InputError(
-                f"the state of training cannot be written ({reason})", path=self._path, cure=cure
-            ) from error
+        with replacing(self._path) if trainer.is_global_zero else nullcontext(self._path) as path:
+            trainer.save_checkpoint(path)  # called by all processes, which wait for each other, and written by one
 
 
 class _WriteInPlace(TorchCheckpointIO):
     """Not first into the system's folder for temporary files, which may be on another disk, and small."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
         torch.save(checkpoint, path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.errors import InputError
+from stormpsr.files import read_json_object, write_json
 
 _MOST_SHOWN = 5
 
@@ -90,7 +90,6 @@ class StageFolder:
         self.check_began_from(began_from)
         about = self._about()
         known = about.get("began_from") if about else began_from
-        self.path.mkdir(parents=True, exist_ok=True)
         self._write({"config": dump_config(config), "began_from": known, "finished": False})
 
     def finish(self) -> None:
@@ -98,17 +97,10 @@ class StageFolder:
 
     def _about(self) -> dict[str, Any]:
         path = self.path / "stage.json"
-        if not path.is_file():
-            return {}
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise InputError(f"this is not JSON ({error})", path=path, cure="delete the folder") from error
+        return read_json_object(path, "description of a stage", cure="delete the folder") if path.is_file() else {}
 
     def _write(self, about: dict[str, Any]) -> None:
-        draft = self.path / ".stage.json"
-        draft.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        draft.replace(self.path / "stage.json")
+        write_json(self.path / "stage.json", about, indent=1)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
