@@ -1,9 +1,12 @@
 # Two commands to begin with: `make demo` and `make test`. Both set up what they need by themselves.
+SHELL  := bash
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := plot,synth,train,detect,dev
+EXTRAS := plot,synth,train,detect,dev,docs
+TORCH  := 2.13.0
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 # worker processes of the tests; `make test JOBS=0` runs them in one
 JOBS   ?= 2
 # more for pytest, for example: make test ARGS="tests/test_labels.py -k bom"
@@ -13,21 +16,39 @@ SEED   ?= 0
 DATA   ?= data/vehicle
 RUN    ?= runs/vehicle-$(SEED)
 
+comma  := ,
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench reproduce clean
+.PHONY: help setup lock demo test lint format bench reproduce clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv and install the package with all that development needs
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
 	  echo "stormpsr needs Python 3.10 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1);" \
 	    "run: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
+	@echo "Setting up $(VENV): $$($(PYTHON) --version), the versions of requirements.lock, torch $(TORCH)"
+	@test -x $(BIN)/python || tools/step "make an environment" $(PYTHON) -m venv $(VENV)
+	@tools/step "install packages, checked against requirements.lock" $(PIP) --require-hashes --no-deps -r requirements.lock
+	@tools/step "install torch $(TORCH)" $(PIP) torch==$(TORCH)
+	@tools/step "install stormpsr from this folder" $(PIP) --no-deps --no-build-isolation --editable .
+	@tools/step "check that all versions agree" $(BIN)/python -m pip check
 	@touch $@
+
+# torch itself is locked by version, not by hash: which build is right (CUDA or CPU, and from which place) differs from
+# machine to machine, and with it what else it needs. Everything else is the same for all, on Python 3.10 and newer.
+lock: .venvs/uv/bin/uv ## Choose the newest allowed version of every package and write requirements.lock
+	@tools/step "choose versions, write requirements.lock" $< pip compile pyproject.toml --upgrade --universal \
+	  --python-version 3.10 $(foreach e,$(subst $(comma), ,$(EXTRAS)),--extra $e) --generate-hashes --no-annotate \
+	  --no-emit-package torch --constraint <(echo torch==$(TORCH)) --output-file requirements.lock \
+	  --custom-compile-command "make lock (torch is locked by version in the Makefile: its builds differ between machines)"
+
+.venvs/uv/bin/uv:
+	@tools/step "make an environment" $(PYTHON) -m venv .venvs/uv
+	@tools/step "install uv" .venvs/uv/bin/python -m pip install uv
 
 demo: setup ## Draw an assembly that the model has not seen, recognise its steps, write a report and a video
 	$(BIN)/stormpsr demo
