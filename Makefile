@@ -9,6 +9,8 @@ TORCH  := 2.13.0
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 # worker processes of the tests; `make test JOBS=0` runs them in one
 JOBS   ?= 2
+# `make docs SETTINGS=--check` refuses a page of settings that is out of date instead of mending it
+SETTINGS ?=
 # more for pytest, for example: make test ARGS="tests/test_labels.py -k bom"
 ARGS   ?=
 # what `make reproduce` makes: data, runs and the model with its scores
@@ -19,7 +21,7 @@ RUN    ?= runs/vehicle-$(SEED)
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint format bench reproduce clean
+.PHONY: help setup lock demo test lint format docs dist test-matrix bench reproduce clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,7 +43,7 @@ $(STAMP): pyproject.toml requirements.lock
 # torch itself is locked by version, not by hash: which build is right (CUDA or CPU, and from which place) differs from
 # machine to machine, and with it what else it needs. Everything else is the same for all, on Python 3.10 and newer.
 lock: .venvs/uv/bin/uv ## Choose the newest allowed version of every package and write requirements.lock
-	@tools/step "choose versions, write requirements.lock" $< pip compile pyproject.toml --upgrade --universal \
+	@tools/step "choose versions, write requirements.lock" env UV_PYTHON_DOWNLOADS=never $< pip compile pyproject.toml --upgrade --universal \
 	  --python-version 3.10 $(foreach e,$(subst $(comma), ,$(EXTRAS)),--extra $e) --generate-hashes --no-annotate \
 	  --no-emit-package torch --constraint <(echo torch==$(TORCH)) --output-file requirements.lock \
 	  --custom-compile-command "make lock (torch is locked by version in the Makefile: its builds differ between machines)"
@@ -90,9 +92,15 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test --store
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html
 
+docs: setup ## Make the documents as a site, with search and API reference, in build/site
+	@tools/step "write docs/settings.md from the config classes" $(BIN)/python tools/settings_page.py $(SETTINGS)
+	@tools/step "put the pages together" $(BIN)/python tools/site_pages.py
+	@tools/step "make the site, strictly" $(BIN)/zensical build --strict --config-file mkdocs.yml
+	@echo "  open build/site/index.html"
+
 bench: setup ## Compare the scoring protocols on the golden cases
 	$(BIN)/python benchmarks/protocols.py tests/golden
 
 clean: ## Remove the environment, caches and build products
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venvs build dist .cache src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,6 +34,8 @@ EXTRAS_OF: dict[str, tuple[str, ...]] = {
     "evaluation": ("matplotlib", "sklearn", "cv2"),
     "data": ("cv2", "av", "torch"),
     "test_config.py": ("pydantic",),
+    "test_docs.py": (*TORCH, "vtk", "trimesh", "matplotlib"),
+    "test_packaging.py": ("setuptools",),
 }
 left_out: dict[str, list[str]] = {}
 

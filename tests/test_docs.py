@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,9 @@ def test_the_examples_of_a_page_come_out_as_written(name: str) -> None:
 
 def test_the_page_on_scoring_has_an_example() -> None:
     assert "scoring.md" in WITH_EXAMPLES
+
+
+def test_the_page_of_settings_says_what_the_config_classes_say() -> None:
+    tool = DOCS.parent / "tools" / "settings_page.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -70,9 +70,9 @@ class TransformerConfig(_Section):
 
     kind: Literal["transformer"] = "transformer"
     width: Positive = 128  # of a token (not in the paper: that of the embeddings)
-    layers: Positive = 6
-    heads: Positive = 8
-    mlp_width: Positive = 4096
+    layers: Positive = 6  # of self-attention, one after the other
+    heads: Positive = 8  # of the attention; they share the width
+    mlp_width: Positive = 4096  # inside the perceptron of each layer
     dropout: Share = 0.0  # not in the paper; slow on a CPU
 
     @model_validator(mode="after")
@@ -86,27 +86,27 @@ class LSTMConfig(_Section):
     """A long short-term memory. The paper gives no sizes."""
 
     kind: Literal["lstm"] = "lstm"
-    width: Positive = 256
-    layers: Positive = 2
-    dropout: Share = 0.0
+    width: Positive = 256  # of the memory
+    layers: Positive = 2  # one after the other
+    dropout: Share = 0.0  # between the layers
 
 
 class TCNConfig(_Section):
     """Dilated causal convolutions over time. The paper gives no sizes."""
 
     kind: Literal["tcn"] = "tcn"
-    width: Positive = 256
-    kernel: Annotated[int, Field(ge=2)] = 3
-    dropout: Share = 0.0
+    width: Positive = 256  # channels
+    kernel: Annotated[int, Field(ge=2)] = 3  # frames that a convolution spans, before dilation
+    dropout: Share = 0.0  # after every convolution
 
 
 class MLPConfig(_Section):
     """A perceptron over the clip's embeddings, one after the other. The paper gives no sizes."""
 
     kind: Literal["mlp"] = "mlp"
-    width: Positive = 256
-    hidden_width: Positive = 4096
-    dropout: Share = 0.0
+    width: Positive = 256  # of what goes to the classifier
+    hidden_width: Positive = 4096  # of the layer before
+    dropout: Share = 0.0  # after the hidden layer
 
 
 class StatesConfig(_Section):
@@ -116,7 +116,7 @@ class StatesConfig(_Section):
     members: Positive = 1  # models that are trained side by side and averaged
     queries: Positive = 8  # averages over the window per component
     context: Positive = 8  # dimensions of a frame's embedding that all components see
-    hidden_width: Positive = 64
+    hidden_width: Positive = 64  # of the perceptron that reads these averages
     ends_share: Share = 0.5  # of what the states at the window's ends say of a change, in the answer
 
 
@@ -162,13 +162,13 @@ class ClipConfig(_Section):
 class _TrainingConfig(_Section):
     """What all three stages share."""
 
-    epochs: Positive = 100
+    epochs: Positive = 100  # the longest a stage trains
     batches_per_epoch: Positive | None = None  # if not given: as many as it takes to draw as much as there is
-    optimiser: Literal["sgd", "adamw"] = "sgd"
+    optimiser: Literal["sgd", "adamw"] = "sgd"  # which way of gradient descent
     learning_rate: PositiveNumber = 1e-3  # after the warm-up; then it falls along a cosine to 0
     momentum: Share = 0.9  # of SGD; the first beta of AdamW
     weight_decay: NotNegative = 0.0  # not in the paper
-    warmup_epochs: Count = 5
+    warmup_epochs: Count = 5  # in which the learning rate rises from 0
 
 
 class LocatorTrainingConfig(_TrainingConfig):
@@ -180,14 +180,14 @@ class LocatorTrainingConfig(_TrainingConfig):
     learning_rate: PositiveNumber = 2e-3
     weight_decay: NotNegative = 0.05
     warmup_epochs: Count = 1
-    batch_size: Positive = 64
+    batch_size: Positive = 64  # images
     render_share: Share = 0.5  # of a batch, where there are renders
 
 
 class EncoderTrainingConfig(_TrainingConfig):
     """Contrastive training of the spatial encoder."""
 
-    temperature: PositiveNumber = 0.07
+    temperature: PositiveNumber = 0.07  # similarities are divided by it: less of it looks at the nearest strangers only
     margin: NotNegative = 0.01  # by how much partners must be closer than strangers
     loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
     component_weight: NotNegative = 0.0  # of a second loss: is each part absent, correct, wrong? (not in the paper)
@@ -218,15 +218,15 @@ class JointTrainingConfig(TemporalTrainingConfig):
     """Training of both together, from images."""
 
     epochs: Positive = 75
-    encoder_learning_rate: PositiveNumber = 1e-5
+    encoder_learning_rate: PositiveNumber = 1e-5  # the encoder is trained already
 
 
 class Config(_Section):
     """Everything. Two equal configurations train the same network on the same data."""
 
-    name: str = "unnamed"
+    name: str = "unnamed"  # a word for what these settings are
     procedure: str | None = None  # a shipped one by name, or a YAML file; if not given, the data set's own
-    seed: Count = 0
+    seed: Count = 0  # of every draw: data, weights, augmentation
     encoder: EncoderConfig = EncoderConfig()
     key_frames: KeyFrameConfig = KeyFrameConfig()
     temporal: TemporalConfig = TransformerConfig()

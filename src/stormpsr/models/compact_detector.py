@@ -38,7 +38,7 @@ class CompactConfig:
     backbone: str = "tf_efficientnet_lite0"  # any timm network with features at strides 8 and 16
     weights: str = "package"  # package, hub, none, or a file: see stormpsr.models.backbones
     frozen_stride: int = 4  # layers of a trained backbone up to this stride stay as they are: faster by half; 0: none
-    width: int = 96  # D
+    width: int = 96  # D: channels of the features that are read
     turn_degrees: float = 45.0  # how far cut-outs are turned in training, either way
     heads: int = 4  # of the attention
 
