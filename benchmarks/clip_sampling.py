@@ -38,7 +38,7 @@ from stormpsr.data.embedding_store import read_clips
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import Recording, open_recording
 from stormpsr.data.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
-from stormpsr.decoding.fusion import FusionSettings
+from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
 from stormpsr.decoding.fusion_batch import FusionGrid
 from stormpsr.errors import StormPSRError
 from stormpsr.evaluation.metrics import f1_score, score
@@ -153,7 +153,6 @@ def decodings(clips: ValidationClips) -> list[FusionSettings]:
     """Every threshold with every cut."""
     return [
         FusionSettings(
-            method="temporal",
             threshold=threshold,
             min_change_probability=cut,
             window_frames=clips.window_frames,
@@ -173,7 +172,7 @@ def event_figures(
     order: list[list[float]] = [[] for _ in settings]
     delays: list[list[float]] = [[] for _ in settings]
     for probability_EC, end_E, recording in zip(probabilities, clips.ends, clips.recordings, strict=True):
-        grid = FusionGrid(clips.procedure, variant_name_of(recording, clips.procedure), settings)
+        grid = FusionGrid(clips.procedure, variant_name_of(recording, clips.procedure), settings, TemporalFusion)
         said = {int(end): probability_C for end, probability_C in zip(end_E, probability_EC, strict=True)}
         for frame in range(recording.n_frames):
             grid.update((), said.get(frame), frame)

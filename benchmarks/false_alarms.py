@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from stormpsr.data.events import StepEvent
+from stormpsr.decoding.methods import title_of
 from stormpsr.evaluation.metrics import score
-from stormpsr.evaluation.run_folder import METHOD_TITLES, RecordingRun, Run, read_run
+from stormpsr.evaluation.run_folder import RecordingRun, Run, read_run
 from stormpsr.procedure.model import StepKind
 
 AFTER = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}
@@ -70,7 +71,7 @@ def put_right(run: Run, recording: RecordingRun, events: tuple[StepEvent, ...], 
 def print_table(title: str, head: tuple[str, ...], rows: dict[str, list[str]]) -> None:
     print(f"\n| {title} | {' | '.join(head)} |\n|---|{'--:|' * len(head)}")
     for method, cells in rows.items():
-        print(f"| {METHOD_TITLES[method]} | {' | '.join(cells)} |")
+        print(f"| {title_of(method)} | {' | '.join(cells)} |")
 
 
 def main() -> None:

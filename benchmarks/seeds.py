@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.decoding.methods import title_of
 from stormpsr.evaluation.metrics import score
-from stormpsr.evaluation.run_folder import METHOD_TITLES, Run, read_run
+from stormpsr.evaluation.run_folder import Run, read_run
 
 SCORES = ("POS", "F1", "tau (s)")
 DRAWS = 4000
@@ -56,7 +57,7 @@ def table(title: str, all_scores: dict[str, NDArray[np.float64]], rows: NDArray[
         seed_K3 = np.nanmean(score_KR3, axis=1)
         cells = [f"{m:.3f} ± {s:.3f}" for m, s in zip(seed_K3.mean(0)[:2], seed_K3.std(0)[:2], strict=True)]
         cells.append(f"{seed_K3[:, 2].mean():.1f} ± {seed_K3[:, 2].std():.1f}")
-        print(f"| {METHOD_TITLES[method]} | {' | '.join(cells)} |")
+        print(f"| {title_of(method)} | {' | '.join(cells)} |")
     found: dict[str, object] = {method: mean_of(score_KR3).tolist() for method, score_KR3 in chosen.items()}
     if {"detection", "average"} <= chosen.keys():
         base, both = chosen["detection"], chosen["average"]

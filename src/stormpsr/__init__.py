@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         write_states,
         write_steps,
     )
-    from stormpsr.decoding.baselines import decode, make_decoder
+    from stormpsr.decoding.methods import decode, make_decoder
     from stormpsr.errors import InputError, StormPSRError
     from stormpsr.evaluation.metrics import Match, Scores, score
     from stormpsr.evaluation.summary import Summary, summarise
@@ -42,8 +42,8 @@ _MODULE_OF = {
     "StormPSRError": "errors",
     "Summary": "evaluation.summary",
     "Variant": "procedure.model",
-    "decode": "decoding.baselines",
-    "make_decoder": "decoding.baselines",
+    "decode": "decoding.methods",
+    "make_decoder": "decoding.methods",
     "read_states": "data.labels",
     "read_steps": "data.labels",
     "score": "evaluation.metrics",

@@ -10,7 +10,7 @@ import pytest
 
 from stormpsr.data.detection_csv import read_detection_table
 from stormpsr.data.labels import read_steps
-from stormpsr.decoding.baselines import decode
+from stormpsr.decoding.methods import decode
 from stormpsr.evaluation.metrics import score
 from stormpsr.procedure.model import Procedure
 
@@ -164,4 +164,4 @@ def test_settings_out_of_range_are_refused(cli: Call, command: Arguments, option
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones(cli: Call, command: Arguments) -> None:
-    assert cli(*command[:-1], "B3").is_refusal("'B3' is not one of 'naive', 'confidence', 'expected'")
+    assert cli(*command[:-1], "B3").is_refusal("unknown method 'B3'; choose one of: naive, confidence, expected")

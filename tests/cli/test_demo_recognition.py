@@ -41,12 +41,12 @@ def pack(folder: Path, procedure: Procedure) -> Path:
     import torch
 
     from stormpsr.config import parse_config
+    from stormpsr.decoding.fusion import FusionSettings
     from stormpsr.detectors.registry import make_detector
-    from stormpsr.models.backbones import make_torchvision_importable
     from stormpsr.models.checkpoint import save_checkpoint
     from stormpsr.models.stream import build_stream
-    from stormpsr.recognizer.model_folder import METHODS as KNOWN
-    from stormpsr.recognizer.model_folder import MethodSettings, RecognizerSettings, pack_model
+    from stormpsr.models.torchvision_ops import make_torchvision_importable
+    from stormpsr.recognizer.model_folder import RecognizerSettings, pack_model
 
     make_torchvision_importable()
     torch.manual_seed(0)
@@ -67,7 +67,7 @@ def pack(folder: Path, procedure: Procedure) -> Path:
     make_detector("compact", procedure, sizes).save(folder / "d")
     settings = RecognizerSettings(
         detector_min_confidence=0.0,
-        methods={method: MethodSettings(threshold=0.6, min_change_probability=0.4) for method in KNOWN},
+        methods={method: FusionSettings(threshold=0.6, min_change_probability=0.4) for method in METHODS},
     )
     return pack_model(folder / "model", stream=folder / "s", detector=folder / "d", settings=settings)
 

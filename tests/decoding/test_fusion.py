@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.baselines import decode
-from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
+from stormpsr.decoding.fusion import DetectionFusion, EvidenceFusion, FusionSettings, TemporalFusion
+from stormpsr.decoding.methods import decode
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -95,10 +95,11 @@ def test_a_probability_below_the_bar_says_nothing(lamp: Procedure) -> None:
     assert watch(fusion, 20, change=lambda frame: (0.5, 0.4, 0.1)) == []
 
 
-def test_pending_shows_how_far_a_step_is(lamp: Procedure) -> None:
+def test_the_share_shows_how_far_a_step_is(lamp: Procedure) -> None:
     fusion = EvidenceFusion(lamp, settings=FusionSettings(threshold=4.0))
     fusion.update([StateDetection(0, FOOT, 0.8)], None, 0)
-    assert fusion.pending == {0: pytest.approx(0.1)}
+    assert fusion.share[0] == pytest.approx(0.1)
+    assert not fusion.share[1:].any()
 
 
 # ---------------------------------------------------------------------- one stream alone
@@ -113,7 +114,7 @@ def test_detections_alone_are_the_baseline_b3(
     by_frame: dict[int, list[StateDetection]] = defaultdict(list)
     for detection in detections:
         by_frame[detection.frame].append(detection)
-    fusion = EvidenceFusion(lamp, settings=FusionSettings(method="detection", threshold=threshold))
+    fusion = DetectionFusion(lamp, settings=FusionSettings(threshold=threshold))
     found = [event for frame in range(61) for event in fusion.update(by_frame[frame], None, frame)]
     assert brief(found) == brief(decode(detections, lamp, n_frames=61, threshold=threshold))
 
@@ -123,21 +124,21 @@ def test_detections_alone_equal_the_golden_b3(golden: Callable[[str], list[dict[
         by_frame: dict[int, list[StateDetection]] = defaultdict(list)
         for row in case["detections"]:
             by_frame[row[0]].append(StateDetection(*row))
-        settings = FusionSettings(method="detection", threshold=case["cum_conf_threshold"], decay=case["decay"])
-        fusion = EvidenceFusion(Procedure.load(case["dataset"]), case["procedure"], settings)
+        settings = FusionSettings(threshold=case["cum_conf_threshold"], decay=case["decay"])
+        fusion = DetectionFusion(Procedure.load(case["dataset"]), case["procedure"], settings)
         found = [event for n in range(case["n_frames"]) for event in fusion.update(by_frame[n], None, n)]
         assert [[event.frame, event.step_id] for event in found] == case["expected"]["expected"]
 
 
 def test_the_temporal_stream_alone_does_not_look_at_detections(lamp: Procedure) -> None:
-    fusion = EvidenceFusion(lamp, settings=FusionSettings(method="temporal", threshold=1.0, hold_frames=1))
+    fusion = TemporalFusion(lamp, settings=FusionSettings(threshold=1.0, hold_frames=1))
     assert watch(fusion, 10, state_class=lambda frame: ALL) == []
     assert fusion.evidence.sum() == 0
 
 
 # ---------------------------------------------------------------------- what a window does to a change
 WINDOW = 40
-TEMPORAL = FusionSettings(method="temporal", threshold=3.0, hold_frames=1, window_frames=WINDOW, unexpected="report")
+TEMPORAL = FusionSettings(threshold=3.0, hold_frames=1, window_frames=WINDOW, unexpected="report")
 
 
 def foot_between(on: int, off: int = 10**6, on_again: int = 10**6) -> Callable[[int], tuple[int, ...]]:
@@ -145,32 +146,32 @@ def foot_between(on: int, off: int = 10**6, on_again: int = 10**6) -> Callable[[
 
 
 def test_a_change_is_reported_once_and_not_taken_for_its_own_removal(lamp: Procedure) -> None:
-    found = watch(EvidenceFusion(lamp, settings=TEMPORAL), 200, change=window_of(foot_between(30), WINDOW))
+    found = watch(TemporalFusion(lamp, settings=TEMPORAL), 200, change=window_of(foot_between(30), WINDOW))
     assert found == [(33, 0)]  # 0.95 per frame from frame 30 on
 
 
 def test_a_removal_long_after_the_installation_is_seen(lamp: Procedure) -> None:
-    found = watch(EvidenceFusion(lamp, settings=TEMPORAL), 300, change=window_of(foot_between(30, 150), WINDOW))
+    found = watch(TemporalFusion(lamp, settings=TEMPORAL), 300, change=window_of(foot_between(30, 150), WINDOW))
     assert found == [(33, 0), (153, 2)]
 
 
 def test_a_removal_soon_after_the_installation_is_seen_once_the_installation_has_left_the_window(
     lamp: Procedure,
 ) -> None:
-    found = watch(EvidenceFusion(lamp, settings=TEMPORAL), 300, change=window_of(foot_between(30, 50), WINDOW))
+    found = watch(TemporalFusion(lamp, settings=TEMPORAL), 300, change=window_of(foot_between(30, 50), WINDOW))
     assert [step for _, step in found] == [0, 2]
     assert found[1][0] == found[0][0] + WINDOW + 3  # silent for a window, then evidence for three frames
 
 
 def test_a_removal_and_the_reinstallation_are_both_seen(lamp: Procedure) -> None:
     states = foot_between(30, 150, 170)
-    found = watch(EvidenceFusion(lamp, settings=TEMPORAL), 400, change=window_of(states, WINDOW))
+    found = watch(TemporalFusion(lamp, settings=TEMPORAL), 400, change=window_of(states, WINDOW))
     assert [step for _, step in found] == [0, 2, 0]
     assert all(event >= truth for (event, _), truth in zip(found, (30, 150, 170), strict=True))
 
 
 def test_a_change_that_the_detector_reported_first_is_no_news_to_the_temporal_stream(lamp: Procedure) -> None:
-    settings = replace(TEMPORAL, method="average", threshold=1.0)
+    settings = replace(TEMPORAL, threshold=1.0)
     perfect = window_of(foot_between(30), WINDOW)
     found = watch(
         EvidenceFusion(lamp, settings=settings),
@@ -191,26 +192,26 @@ def test_a_late_or_early_report_never_makes_a_step_toggle(lamp: Procedure, on: i
     perfect = window_of(foot_between(on), WINDOW)
     late = lambda frame: perfect(frame - lag) if frame >= lag else QUIET  # noqa: E731
     settings = replace(TEMPORAL, window_frames=WINDOW)
-    found = watch(EvidenceFusion(lamp, settings=settings), on + lag + WINDOW + gap, change=late)
+    found = watch(TemporalFusion(lamp, settings=settings), on + lag + WINDOW + gap, change=late)
     assert [step for _, step in found] in ([0], [])
 
 
 # ---------------------------------------------------------------------- expected and unexpected, settings, errors
 def test_unexpected_steps_are_dropped_or_reported(lamp: Procedure) -> None:
     perfect = window_of(foot_between(30, 150), WINDOW)
-    kept = watch(EvidenceFusion(lamp, settings=replace(TEMPORAL, unexpected="drop")), 300, change=perfect)
+    kept = watch(TemporalFusion(lamp, settings=replace(TEMPORAL, unexpected="drop")), 300, change=perfect)
     assert kept == [(33, 0)]
 
 
 def test_removals_can_be_given_a_higher_bar(lamp: Procedure) -> None:
     perfect = window_of(foot_between(30, 150), WINDOW)
     strict = replace(TEMPORAL, removal_factor=3.0)
-    found = watch(EvidenceFusion(lamp, settings=strict), 300, change=perfect)
+    found = watch(TemporalFusion(lamp, settings=strict), 300, change=perfect)
     assert found == [(33, 0), (150 + 9, 2)]  # 0.95 per frame, more than 9
 
 
 def test_reset_forgets_everything(lamp: Procedure) -> None:
-    fusion = EvidenceFusion(lamp, settings=TEMPORAL)
+    fusion = TemporalFusion(lamp, settings=TEMPORAL)
     perfect = window_of(foot_between(10, 60), WINDOW)
     first = watch(fusion, 150, change=perfect)
     fusion.reset()
@@ -246,7 +247,7 @@ def test_a_class_that_does_not_exist_is_refused(lamp: Procedure) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"method": "sum"}, {"decay": 1.5}, {"threshold": -1}, {"window_frames": 0}, {"unexpected": "maybe"}],
+    [{"threshold": "high"}, {"decay": 1.5}, {"threshold": -1}, {"window_frames": 0}, {"unexpected": "maybe"}],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
+from stormpsr.decoding.fusion import DetectionFusion, EvidenceFusion, FusionSettings, TemporalFusion
 from stormpsr.decoding.fusion_batch import FusionGrid
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -18,8 +18,14 @@ from stormpsr.procedure.model import Procedure
 N_FRAMES = 120
 
 
-def alone(procedure: Procedure, variant: str, chosen: FusionSettings, story: list[tuple]) -> list[StepEvent]:
-    fusion = EvidenceFusion(procedure, variant, chosen)
+def alone(
+    procedure: Procedure,
+    variant: str,
+    chosen: FusionSettings,
+    story: list[tuple],
+    method: type[EvidenceFusion] = EvidenceFusion,
+) -> list[StepEvent]:
+    fusion = method(procedure, variant, chosen)
     events: list[StepEvent] = []
     for frame, detections, change in story:
         fusion.rest(frame)
@@ -47,19 +53,18 @@ def invent(seed: int, n_components: int, n_classes: int) -> list[tuple]:
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
-    method=st.sampled_from(["detection", "temporal", "average"]),
+    method=st.sampled_from([DetectionFusion, TemporalFusion, EvidenceFusion]),
     variant=st.sampled_from(["build", "dismantle"]),
     unexpected=st.sampled_from(["drop", "report"]),
     window=st.sampled_from([1, 12, 40]),
     ordered=st.booleans(),
 )
 def test_side_by_side_is_the_same_as_one_after_the_other(
-    lamp: Procedure, seed: int, method: str, variant: str, unexpected: str, window: int, ordered: bool
+    lamp: Procedure, seed: int, method: type[EvidenceFusion], variant: str, unexpected: str, window: int, ordered: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     chosen = [
         FusionSettings(
-            method=method,  # type: ignore[arg-type]
             threshold=float(rng.choice([0.3, 1.0, 2.5, 5.0])),
             decay=float(rng.choice([0.0, 0.5, 0.9, 1.0])),
             min_change_probability=float(rng.choice([0.2, 0.5, 0.8])),
@@ -75,12 +80,12 @@ def test_side_by_side_is_the_same_as_one_after_the_other(
     if ordered:
         lamp = replace(lamp, order={"pole": (("foot",),), "shade": (("pole",),)})
     story = invent(seed, lamp.n_components, len(lamp.states))
-    grid = FusionGrid(lamp, variant, chosen)
+    grid = FusionGrid(lamp, variant, chosen, method)
     for frame, detections, change in story:
         grid.rest(frame)
         grid.update(detections, change, frame)
     for one, events in zip(chosen, grid.events, strict=True):
-        assert events == alone(lamp, variant, one, story)
+        assert events == alone(lamp, variant, one, story, method)
 
 
 def test_the_invented_stories_have_events(lamp: Procedure) -> None:
@@ -89,7 +94,7 @@ def test_the_invented_stories_have_events(lamp: Procedure) -> None:
 
 
 def test_events_can_be_reported_at_the_frame_that_brought_them(lamp: Procedure) -> None:
-    grid = FusionGrid(lamp, "build", [FusionSettings(method="detection", threshold=0.5)])
+    grid = FusionGrid(lamp, "build", [FusionSettings(threshold=0.5)], DetectionFusion)
     grid.update([StateDetection(3, 2, 0.9)], None, 3, report_as=7)
     assert [(event.frame, event.step_id) for event in grid.events[0]] == [(7, 0)]
     grid.reset()
@@ -101,8 +106,6 @@ def test_what_cannot_stand_side_by_side_is_refused(lamp: Procedure) -> None:
         FusionGrid(lamp, "build", [])
     with pytest.raises(InputError, match="the same window_frames"):
         FusionGrid(lamp, "build", [FusionSettings(), FusionSettings(window_frames=8)])
-    with pytest.raises(InputError, match="'released' cannot be decoded side by side"):
-        FusionGrid(lamp, "build", [FusionSettings(method="released")])
     grid = FusionGrid(lamp, "build", [replace(FusionSettings(), threshold=1.0)])
     grid.update([], None, 3)
     with pytest.raises(InputError, match="frame 3 after frame 3"):

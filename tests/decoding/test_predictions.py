@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from stormpsr.data.events import StateDetection
-from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings, make_fusion
+from stormpsr.decoding.fusion import DetectionFusion, EvidenceFusion, FusionSettings
 from stormpsr.decoding.fusion_released import ReleasedFusion
-from stormpsr.decoding.predictions import Bridge, Prediction, PredictionDecoder, PredictionTable
+from stormpsr.decoding.methods import make_decoder
+from stormpsr.decoding.predictions import GapFiller, Prediction, PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -28,35 +29,37 @@ def unseen(tick: int) -> Prediction:
 
 # ---------------------------------------------------------------------- gaps
 def test_a_short_gap_is_filled_with_what_was_seen_last() -> None:
-    bridge = Bridge(detection_hold=4, bridge_ticks=3)
-    list(bridge.moments(seen(0)))
-    moments = list(bridge.moments(seen(4, None)))
-    assert [moment.tick for moment in moments] == [1, 2, 3, 4]
-    assert [len(moment.detections) for moment in moments] == [1, 1, 1, 0]
+    gaps = GapFiller(detection_hold=4, gap_ticks=3)
+    list(gaps.fill(seen(0)))
+    ticks = list(gaps.fill(seen(4, None)))
+    assert [each.tick for each in ticks] == [1, 2, 3, 4]
+    assert [len(each.detections or ()) for each in ticks] == [1, 1, 1, 0]
 
 
 def test_a_long_gap_is_left_out() -> None:
-    bridge = Bridge(detection_hold=4, bridge_ticks=3)
-    list(bridge.moments(seen(0)))
-    assert [moment.tick for moment in bridge.moments(seen(5))] == [5]
+    gaps = GapFiller(detection_hold=4, gap_ticks=3)
+    list(gaps.fill(seen(0)))
+    assert [each.tick for each in gaps.fill(seen(5))] == [5]
 
 
 def test_a_detection_counts_until_the_detector_looks_again() -> None:
-    bridge = Bridge(detection_hold=2)
-    shown = [len(m.detections) for p in (seen(0), unseen(1), unseen(2), seen(3, None)) for m in bridge.moments(p)]
+    gaps = GapFiller(detection_hold=2)
+    shown = [
+        len(each.detections or ()) for p in (seen(0), unseen(1), unseen(2), seen(3, None)) for each in gaps.fill(p)
+    ]
     assert shown == [1, 1, 0, 0]
-    bridge.reset()
-    assert [moment.detections for moment in bridge.moments(unseen(1))] == [()]
+    gaps.reset()
+    assert [each.detections for each in gaps.fill(unseen(1))] == [()]
 
 
-def test_a_bridge_that_holds_nothing_is_refused() -> None:
+def test_a_filler_that_holds_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="count for 0 ticks"):
-        Bridge(detection_hold=0)
+        GapFiller(detection_hold=0)
 
 
 def test_events_carry_the_number_and_time_of_the_frame_that_brought_them(lamp: Procedure) -> None:
-    settings = FusionSettings(method="detection", threshold=2.0)
-    decoder = PredictionDecoder(lamp, "build", settings, Bridge(detection_hold=4, bridge_ticks=3))
+    fusion = DetectionFusion(lamp, "build", FusionSettings(threshold=2.0))
+    decoder = PredictionDecoder(fusion, GapFiller(detection_hold=4, gap_ticks=3))
     assert decoder.update(seen(0)) == []
     assert decoder.pending == {0: 0.375}
     (event,) = decoder.update(seen(4, None))  # 0.75 in ticks 0, 1, 2: the third completes it, the fourth frame tells
@@ -65,7 +68,7 @@ def test_events_carry_the_number_and_time_of_the_frame_that_brought_them(lamp: P
 
 
 def test_time_without_images_is_time_without_support(lamp: Procedure) -> None:
-    settings = FusionSettings(method="average", threshold=100.0)
+    settings = FusionSettings(threshold=100.0)
     with_images, without = EvidenceFusion(lamp, "build", settings), EvidenceFusion(lamp, "build", settings)
     for fusion in (with_images, without):
         fusion.update([StateDetection(0, FOOT, 1.0)], None, 0)
@@ -80,7 +83,7 @@ def test_time_without_images_is_time_without_support(lamp: Procedure) -> None:
 
 # ---------------------------------------------------------------------- the published program behind the same interface
 def test_the_released_method_is_the_published_program(lamp: Procedure) -> None:
-    fusion = make_fusion(lamp, "build", FusionSettings(method="released", threshold=1.0, window_frames=32))
+    fusion = make_decoder(lamp, "build", "released", threshold=1.0, window_frames=32)
     assert isinstance(fusion, ReleasedFusion)
     assert fusion.state == (0, 0, 0)
     events = [e for frame in range(4) for e in fusion.update([StateDetection(frame, FOOT, 0.9)], (0.9, 0, 0), frame)]
@@ -94,13 +97,8 @@ def test_the_released_method_is_the_published_program(lamp: Procedure) -> None:
     fusion.update([], None, 10_000)
 
 
-def test_the_paper_s_fusion_refuses_to_be_the_released_one(lamp: Procedure) -> None:
-    with pytest.raises(InputError, match="accumulates otherwise; use make_fusion"):
-        EvidenceFusion(lamp, "build", FusionSettings(method="released"))
-
-
 def test_detections_that_are_not_sure_enough_are_not_heard(lamp: Procedure) -> None:
-    fusion = EvidenceFusion(lamp, "build", FusionSettings(method="detection", min_detection_confidence=0.5))
+    fusion = DetectionFusion(lamp, "build", FusionSettings(min_detection_confidence=0.5))
     fusion.update([StateDetection(0, FOOT, 0.49)], None, 0)
     assert not fusion.evidence.any()
     fusion.update([StateDetection(1, FOOT, 0.5)], None, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
+from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
 from stormpsr.decoding.prerequisites import NeededSteps
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
@@ -64,8 +64,8 @@ def test_a_need_that_nobody_can_report_counts_as_met(cart: Procedure) -> None:
 
 
 def watch(cart: Procedure, share: float | None, story: list[tuple[float, ...]]) -> list[tuple[int, int]]:
-    settings = FusionSettings(method="temporal", threshold=1.5, implied_share=share, hold_frames=1)
-    fusion = EvidenceFusion(cart, "build", settings)
+    settings = FusionSettings(threshold=1.5, implied_share=share, hold_frames=1)
+    fusion = TemporalFusion(cart, "build", settings)
     events = [event for frame, change in enumerate(story) for event in fusion.update([], change, frame)]
     return [(event.frame, event.step_id) for event in events]
 

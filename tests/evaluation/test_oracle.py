@@ -164,7 +164,7 @@ def meccano_test_split(meccano_psr: Path, meccano: Procedure) -> list[OracleReco
 def test_a_perfect_detector_on_meccano_scores_what_the_published_program_says(
     meccano_test_split: list[OracleRecording],
     meccano: Procedure,
-    method: baselines.DecoderMethod,
+    method: str,
     threshold: float,
     pos: float,
     f1: float,

@@ -10,7 +10,6 @@ import pytest
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
 from stormpsr.evaluation.run_folder import (
-    METHOD_TITLES,
     MethodInfo,
     RecordingRun,
     RunInfo,
@@ -27,7 +26,7 @@ INFO = RunInfo(
     data="data",
     split="test",
     protocol="paper",
-    methods=(MethodInfo("average", METHOD_TITLES["average"], {"threshold": 6.0}),),
+    methods=(MethodInfo("average", "STORM-PSR", {"threshold": 6.0}),),
     summary={"average": {"all": {"f1": 0.5}}},
 )
 

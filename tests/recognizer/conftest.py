@@ -20,7 +20,7 @@ from stormpsr.data.sources import Frame
 from stormpsr.procedure.model import Procedure
 
 if find_spec("torch"):  # so that test files may ask for timm, which imports torchvision
-    from stormpsr.models.backbones import make_torchvision_importable
+    from stormpsr.models.torchvision_ops import make_torchvision_importable
 
     make_torchvision_importable()
 
@@ -29,6 +29,7 @@ for package in ("torch", "timm", "safetensors", "cv2", "pydantic"):
         collect_ignore_glob = ["test_*.py"]
 
 SIZE, FRAMES = 32, 60
+FUSIONS = ("detection", "temporal", "average", "released")
 STARTS = (0, 12, 28, 44)
 STATES = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1))
 COLOURS = np.array([(255, 40, 40), (40, 255, 40), (40, 40, 255)], dtype=np.uint8)
@@ -138,11 +139,12 @@ def detector_folder(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory, stream_folder: Path, detector_folder: Path) -> Path:
     """Both networks, with thresholds low enough for some events."""
-    from stormpsr.recognizer.model_folder import METHODS, MethodSettings, RecognizerSettings, pack_model
+    from stormpsr.decoding.fusion import FusionSettings
+    from stormpsr.recognizer.model_folder import RecognizerSettings, pack_model
 
     settings = RecognizerSettings(
         detector_min_confidence=0.0,
-        methods={method: MethodSettings(threshold=0.6, min_change_probability=0.4) for method in METHODS},
+        methods={method: FusionSettings(threshold=0.6, min_change_probability=0.4) for method in FUSIONS},
     )
     folder = tmp_path_factory.mktemp("models") / "lamp"
     return pack_model(folder, stream=stream_folder, detector=detector_folder, settings=settings)
@@ -197,11 +199,12 @@ def seeing_stream() -> Any:
 def seeing(lamp: Procedure) -> Callable[..., Any]:
     """A model whose networks see what is there: `seeing(temporal_stride=4, detector=False, ...)`."""
     from stormpsr.config import parse_config
-    from stormpsr.recognizer.model_folder import METHODS, MethodSettings, RecognizerModel, RecognizerSettings
+    from stormpsr.decoding.fusion import FusionSettings
+    from stormpsr.recognizer.model_folder import RecognizerModel, RecognizerSettings
     from stormpsr.recognizer.networks import Networks
 
     def make(*, detector: bool = True, stream: bool = True, threshold: float = 1.5, **settings: Any) -> RecognizerModel:
-        methods = {method: MethodSettings(threshold=threshold) for method in METHODS}
+        methods = {method: FusionSettings(threshold=threshold) for method in FUSIONS}
         chosen = RecognizerSettings(**settings, methods=methods)
         networks = Networks(
             fps=lamp.fps,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Component, Procedure
 from stormpsr.recognizer.model_folder import (
-    MethodSettings,
     RecognizerSettings,
     load_model,
     load_settings,
@@ -74,7 +74,7 @@ def test_a_model_that_is_packed_again_keeps_its_settings(
     stream_folder: Path, detector_folder: Path, tmp_path: Path
 ) -> None:
     folder = pack_model(tmp_path / "m", stream=stream_folder)
-    tuned = load_settings(folder / "recognizer.yaml").with_method("average", MethodSettings(threshold=3.5))
+    tuned = load_settings(folder / "recognizer.yaml").with_method("average", FusionSettings(threshold=3.5))
     save_settings(folder / "recognizer.yaml", tuned)
     pack_model(folder, stream=stream_folder, detector=detector_folder)
     assert load_model(folder).settings.methods["average"].threshold == 3.5
@@ -88,7 +88,7 @@ def test_a_missing_stream_leaves_the_other_one(model_folder: Path, tmp_path: Pat
     model = load_model(tmp_path / "m")
     assert model.methods == (method,)
     assert f"({missing}/)" in model.notes[0]
-    assert model.decoder("average").method == method
+    assert model.method_or_fallback("average") == method
 
 
 def test_a_model_without_networks_is_refused(model_folder: Path, tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ def test_packing_never_overwrites_something_else(stream_folder: Path, tmp_path: 
 
 # ---------------------------------------------------------------------- settings
 def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    settings = RecognizerSettings(temporal_stride=8, bridge_seconds=0.2).with_method("temporal", MethodSettings(9.5))
-    settings = settings.with_method("average", MethodSettings(implied_share=0.1))
+    settings = RecognizerSettings(temporal_stride=8, bridge_seconds=0.2).with_method("temporal", FusionSettings(9.5))
+    settings = settings.with_method("average", FusionSettings(implied_share=0.1))
     save_settings(tmp_path / "recognizer.yaml", settings)
     read = load_settings(tmp_path / "recognizer.yaml")
-    assert dict(read.methods) == dict(settings.methods)
+    assert dict(read.methods) == {"detection": FusionSettings(), **settings.methods}
     assert (read.temporal_stride, read.bridge_seconds) == (8, 0.2)
 
 
@@ -179,7 +179,10 @@ def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
         ("bridge_seconds: soon", ":2: bridge_seconds is 'soon'"),
         ("methods:\n  average: {threshold: -1}", "threshold is -1"),
         ("methods:\n  average: {implied_share: 2}", "implied_share is 2"),
-        ("methods:\n  average:\n    treshold: 3", ":4: treshold is no setting; did you mean 'threshold'"),
+        (
+            "methods:\n  average:\n    treshold: 3",
+            ":4: treshold is no setting of method 'average'; did you mean",
+        ),
         ("methods:\n  avrage: {}", ":3: unknown method 'avrage'; did you mean 'average'"),
         ("methods: [average]", "methods: a table of tables is needed"),
         ("a: b: c", ":2: a ':' too many"),

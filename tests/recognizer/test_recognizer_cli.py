@@ -229,10 +229,11 @@ def test_without_a_model_the_shipped_one_is_taken(run: Run, monkeypatch: pytest.
 # ---------------------------------------------------------------------- tune and evaluate
 @pytest.fixture
 def small_grids(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stormpsr.recognizer import tuning
+    from stormpsr.decoding import fusion
 
     one = {"threshold": (0.3, 0.9, 2.0), "decay": (0.5, 0.9)}
-    monkeypatch.setattr(tuning, "GRIDS", dict.fromkeys(("detection", "temporal", "average"), one))
+    for method in (fusion.EvidenceFusion, fusion.DetectionFusion, fusion.TemporalFusion):
+        monkeypatch.setattr(method, "grid", one)
 
 
 def test_scores_can_be_kept_with_the_model(run: Run, model_folder: Path, world: Path) -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import open_recording
+from stormpsr.decoding.fusion import FusionSettings
+from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
-from stormpsr.recognizer.model_folder import MethodSettings, RecognizerModel
+from stormpsr.recognizer.model_folder import RecognizerModel
 from stormpsr.recognizer.offline import (
     LabelledPredictions,
     check_variant,
@@ -20,7 +22,7 @@ from stormpsr.recognizer.offline import (
     predict_recording,
     read_views_of,
 )
-from stormpsr.recognizer.tuning import GRIDS, Scored, choose, grid_of, pareto_front, score_settings
+from stormpsr.recognizer.tuning import Scored, choose, pareto_front, score_settings
 
 Seeing = Callable[..., RecognizerModel]
 
@@ -40,7 +42,7 @@ def test_settings_score_as_the_recogniser_with_those_settings_does(seeing: Seein
 
     model = seeing()
     labelled = labelled_of(model, world)
-    chosen = [MethodSettings(threshold=t, removal_factor=r) for t in (0.4, 2.0, 6.0, 500.0) for r in (1.0, 2.0)]
+    chosen = [FusionSettings(threshold=t, removal_factor=r) for t in (0.4, 2.0, 6.0, 500.0) for r in (1.0, 2.0)]
     for own, found in zip(chosen, score_settings(model, method, labelled, chosen), strict=True):
         changed = replace(model, settings=model.settings.with_method(method, own))
         results = [
@@ -56,17 +58,19 @@ def test_settings_score_as_the_recogniser_with_those_settings_does(seeing: Seein
 
 
 def test_each_stream_is_tuned_as_thoroughly_as_the_other() -> None:
-    sizes = {method: len(grid_of(method)) for method in GRIDS}
-    orders = len(GRIDS["temporal"]["implied_share"])  # detected states obey the order: there is nothing to choose
+    grids = {name: METHODS[name].settings_grid() for name in ("detection", "temporal", "average")}
+    sizes = {name: len(grid) for name, grid in grids.items()}
+    orders = len(METHODS["temporal"].grid["implied_share"])  # detected states obey the order: nothing to choose
     assert orders * sizes["detection"] == sizes["temporal"] > 2000
-    assert len(set(grid_of("detection"))) == sizes["detection"]
-    assert len(grid_of("average", {"threshold": (1.0,), "decay": (0.75,)})) == sizes["average"] // 18 > 50
-    with pytest.raises(InputError, match="'released' cannot be tuned"):
-        grid_of("released")
+    assert len(set(grids["detection"])) == sizes["detection"]
+    narrowed = METHODS["average"].settings_grid({"threshold": (1.0,), "decay": (0.75,)})
+    assert len(narrowed) == sizes["average"] // 18 > 50
+    with pytest.raises(InputError, match="'released' cannot be tuned; choose one of: naive"):
+        resolve_method("released").settings_grid()
 
 
 def entry(f1: float, pos: float, delay: float | None) -> Scored:
-    return Scored(MethodSettings(), f1, pos, delay)
+    return Scored(FusionSettings(), f1, pos, delay)
 
 
 EARLY, GOOD, BEST, LATE = entry(0.5, 0.9, 1.0), entry(0.897, 0.7, 3.0), entry(0.9, 0.6, 5.0), entry(0.6, 0.95, 9.0)
@@ -93,7 +97,7 @@ def test_the_objective_decides(objective: str, max_delay: float | None, slack: f
 
 def test_the_most_typical_of_the_best_settings_is_not_the_lucky_one() -> None:
     def scored(threshold: float, decay: float, f1: float) -> Scored:
-        return Scored(MethodSettings(threshold=threshold, decay=decay), f1, 0.5, 3.0)
+        return Scored(FusionSettings(threshold=threshold, decay=decay), f1, 0.5, 3.0)
 
     lucky = scored(1.0, 0.5, 0.95)
     plateau = [scored(8.0, 0.75, 0.90), scored(8.0, 0.9, 0.89), scored(12.0, 0.75, 0.88), scored(8.0, 0.95, 0.2)]

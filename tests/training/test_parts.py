@@ -92,7 +92,7 @@ def test_a_lasting_change_becomes_one_event(lamp: Procedure) -> None:
     ends = np.arange(0, 200, 4)
     probability = np.zeros((50, 3))
     probability[10:20, 0] = 0.9  # the foot: changed, seen from frame 40 until it leaves the window
-    settings = FusionSettings(method="temporal", threshold=4.0, window_frames=40, hold_frames=4)
+    settings = FusionSettings(threshold=4.0, window_frames=40, hold_frames=4)
     events = decode_changes(probability, ends, 200, lamp, "build", settings)
     assert [(event.step_id, event.frame) for event in events] == [(0, 44)]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stormpsr.cli.options import given, settings_of
 from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes, print_table
+from stormpsr.decoding.methods import method_help
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StateDetection, StepEvent
@@ -25,16 +27,26 @@ def decode_command(
         str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
     ],
     method: Annotated[
-        Literal["naive", "confidence", "expected"], typer.Option(help="The baselines B1, B2 and B3 of IndustReal.")
+        str,
+        typer.Option(metavar="METHOD", help=f"The baselines of IndustReal and more: {method_help(['detection'])}"),
     ] = "expected",
     variant: Annotated[
-        str | None, typer.Option(help="For 'expected': default is the one in the recording's name, else the first.")
+        str | None, typer.Option(help="Default: the one in the recording's name, else the procedure's first.")
     ] = None,
     threshold: Annotated[
-        float, typer.Option(min=0, help="Accumulated confidence that completes a step (B2, B3).")
-    ] = 8.0,
-    decay: Annotated[float, typer.Option(min=0, max=1, help="Factor per frame without support (B2, B3).")] = 0.75,
-    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Least confidence of a detection (B1).")] = 0.5,
+        float | None,
+        typer.Option(min=0, help="Accumulated confidence that completes a step.", show_default="8 for B2, B3"),
+    ] = None,
+    decay: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Factor per frame without support.", show_default="0.75 for B2, B3"),
+    ] = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Least confidence of a detection.", show_default="0.5 for B1")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Another setting of the method; repeat it.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder to write NAME.csv to, a file per recording.")
     ] = None,
@@ -45,10 +57,11 @@ def decode_command(
     Example: stormpsr decode detections/ --procedure industreal --method expected --out predictions/
     """
     from stormpsr.data.labels import write_steps
-    from stormpsr.decoding.baselines import decode
+    from stormpsr.decoding.methods import decode
     from stormpsr.procedure.model import Procedure
 
     loaded = Procedure.load(procedure)
+    own = given(threshold=threshold, decay=decay, min_confidence=min_confidence) | settings_of(settings or [])
     notes: list[Note] = []
     files = _detection_files(detections)
     tables = _read(files, loaded, notes)
@@ -57,9 +70,7 @@ def decode_command(
     for name, rows in tables.items():
         named = loaded.variant_of_recording(name)
         chosen = variant or (named.name if named else None)
-        events[name] = decode(
-            rows, loaded, chosen, method, threshold=threshold, decay=decay, min_confidence=min_confidence
-        )
+        events[name] = decode(rows, loaded, chosen, method, **own)
     print_notes(notes)
     for name, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)

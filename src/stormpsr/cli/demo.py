@@ -158,28 +158,25 @@ def _judge(
     model: RecognizerModel, model_name: str, recording: DrawnRecording, predictions: PredictionTable, run: Path
 ) -> dict[str, RecordingResult]:
     """Scores by the labels on disk, and a run folder."""
-    from dataclasses import asdict
-
     from stormpsr.data.layouts import RecordingFolder
     from stormpsr.data.recording import open_recording
-    from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RunInfo, write_recording, write_run
+    from stormpsr.evaluation.run_folder import RunInfo, write_recording, write_run
     from stormpsr.evaluation.score_files import summary_json
     from stormpsr.evaluation.summary import summarise
-    from stormpsr.recognizer.evaluate import evaluate_recording
+    from stormpsr.recognizer.evaluate import evaluate_recording, method_info
     from stormpsr.recognizer.offline import LabelledPredictions
 
     place = RecordingFolder(recording.spec.id, recording.spec.split, recording.path)
     labelled = LabelledPredictions.of(open_recording(place, model.procedure), predictions, model.procedure)
     scored_by_method, results = evaluate_recording(model, labelled, model.methods, data=recording.folder)
     write_recording(run, scored_by_method)
-    infos = (MethodInfo(name, METHOD_TITLES[name], asdict(model.fusion_settings(name))) for name in model.methods)
     info = RunInfo(
         title=f"{model.procedure.title or model.procedure.name}: the recording of the demo",
         model=model_name,
         data=str(recording.folder),
         split=recording.spec.split,
         protocol="paper",
-        methods=tuple(infos),
+        methods=tuple(method_info(model, name) for name in model.methods),
         summary={name: summary_json(summarise([result], model.procedure)) for name, result in results.items()},
     )
     write_run(run, info, model.procedure)
@@ -196,11 +193,11 @@ def _write_report(run: Path, path: Path) -> None:
 
 # ---------------------------------------------------------------------- telling
 def _print_scores(results: Mapping[str, RecordingResult]) -> None:
-    from stormpsr.evaluation.run_folder import METHOD_TITLES
+    from stormpsr.decoding.methods import title_of
 
     rows = [
         [
-            METHOD_TITLES[name],
+            title_of(name),
             number(result.scores.pos),
             number(result.scores.f1),
             number(result.scores.delay_seconds, 1),
@@ -216,18 +213,18 @@ def _print_scores(results: Mapping[str, RecordingResult]) -> None:
 
 def in_words(results: Mapping[str, RecordingResult]) -> str:
     """One sentence for somebody who has never heard of POS; the main method is the last of `results`."""
-    from stormpsr.evaluation.run_folder import METHOD_TITLES
+    from stormpsr.decoding.methods import title_of
 
     *others, main = results
     scores, n = results[main].scores, len(results[main].labels)
     late = "" if scores.delay_seconds is None else f", on average {scores.delay_seconds:.1f} s after completion"
     false = counted(scores.false_positives, "false alarm") if scores.false_positives else "no false alarm"
-    text = f"{METHOD_TITLES[main]} recognised {scores.true_positives} of {counted(n, 'step')}{late}, with {false}"
+    text = f"{title_of(main)} recognised {scores.true_positives} of {counted(n, 'step')}{late}, with {false}"
     for name in others:
         scores = results[name].scores
         late = "" if scores.delay_seconds is None else f"{scores.delay_seconds:.1f} s after, "
         false = counted(scores.false_positives, "false alarm") if scores.false_positives else "no false alarm"
-        text += f"; {METHOD_TITLES[name].lower()}: {scores.true_positives} ({late}{false})"
+        text += f"; {title_of(name).lower()}: {scores.true_positives} ({late}{false})"
     return f"{text}."
 
 

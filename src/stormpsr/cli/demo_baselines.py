@@ -11,7 +11,6 @@ import typer
 from stormpsr.cli.output import number, print_json, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.decoding.baselines import DecoderMethod
     from stormpsr.evaluation.baselines import DetectedRecording
     from stormpsr.procedure.model import Procedure
 
@@ -31,7 +30,7 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
 
     procedure = Procedure.load("industreal" if data is None else "meccano")
     recordings = _recordings(procedure, data)
-    methods: dict[str, DecoderMethod] = {"B1 naive": "naive", "B2 confidence": "confidence", "B3 expected": "expected"}
+    methods: dict[str, str] = {"B1 naive": "naive", "B2 confidence": "confidence", "B3 expected": "expected"}
     summaries = {
         name: score_baseline(recordings, procedure, method, threshold=_THRESHOLD) for name, method in methods.items()
     }

@@ -32,10 +32,10 @@ class Film:
     """Feed it every frame. Use it as a context: the file is whole when the context ends."""
 
     def __init__(self, path: Path, procedure: Procedure, recording: DrawnRecording, method: str) -> None:
-        from stormpsr.evaluation.run_folder import METHOD_TITLES
+        from stormpsr.decoding.methods import title_of
 
         self.path, self._procedure, self._recording = path, procedure, recording
-        self._title = f"{METHOD_TITLES[method]}, {SPEED} x speed"
+        self._title = f"{title_of(method)}, {SPEED} x speed"
         self._events: list[StepEvent] = []
         self._box: tuple[float, float, float, float] | None = None
         self._shots: queue.Queue[_Shot | None] = queue.Queue(maxsize=200)

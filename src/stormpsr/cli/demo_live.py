@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from stormpsr.decoding.methods import title_of
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
@@ -167,7 +169,7 @@ class Lines(Display):
                 late = self._board.delay(method, event)
                 words = "not completed" if late is None else f"{late:.1f} s after completion"
                 step = self._board.procedure.step(event.step_id).description
-                self._line(news.seconds, _titles()[method], f"{step}, {words}")
+                self._line(news.seconds, title_of(method), f"{step}, {words}")
 
     def _line(self, seconds: float, who: str, what: str) -> None:
         print(f"{seconds:8.1f} s  {who:<14}  {what}", flush=True)
@@ -220,12 +222,6 @@ class LiveTable(Display):
         return f"{video}   {tail}" if tail else video
 
 
-def _titles() -> Mapping[str, str]:
-    from stormpsr.evaluation.run_folder import METHOD_TITLES
-
-    return METHOD_TITLES
-
-
 def heading(recording: DrawnRecording) -> str:
     """What will be seen."""
     procedure = recording.procedure
@@ -249,7 +245,7 @@ def _table(board: StepBoard) -> Any:
     table.add_column("step")
     table.add_column("completed", justify="right", min_width=9)
     for method in board.methods:
-        table.add_column(_titles()[method].replace(" ", "\n"), justify="right", min_width=11)
+        table.add_column(title_of(method).replace(" ", "\n"), justify="right", min_width=11)
     for row in board.rows():
         wrong = row.completed is None
         style = {"coming": "dim", "done": ""}.get(row.kind, "yellow")

@@ -11,6 +11,7 @@ from stormpsr.cli.options import (
     CacheOption,
     DataOption,
     DetectorStride,
+    MethodsOption,
     ModelArgument,
     TemporalStride,
     Threads,
@@ -37,12 +38,7 @@ def evaluate_command(
         Literal["paper", "industreal", "storm"],
         typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
     ] = "paper",
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="detection, temporal, average or released; default: each stream alone, and both. May be repeated."
-        ),
-    ] = None,
+    method: MethodsOption = None,
     unexpected: UnexpectedOption = "drop",
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
     store: Annotated[
@@ -108,14 +104,14 @@ def evaluate_command(
 
 def print_main_table(summaries: dict[str, Summary], split: str) -> None:
     """The paper's main table: a part for all recordings, one for those without errors, one for those with."""
-    from stormpsr.evaluation.run_folder import METHOD_TITLES
+    from stormpsr.decoding.methods import title_of
 
     protocol = next(iter(summaries.values())).protocol
     for what in ("all", "without_errors", "with_errors"):
         groups: dict[str, GroupSummary | None] = {name: getattr(summary, what) for name, summary in summaries.items()}
         rows = [
             [
-                METHOD_TITLES.get(name, name),
+                title_of(name),
                 _figure(group, group.pos, group.pos_interval, 3),
                 _figure(group, group.f1, group.f1_interval, 3),
                 _figure(group, group.delay_seconds, group.delay_interval, 1),

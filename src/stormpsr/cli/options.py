@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from stormpsr.decoding.methods import method_help
+
 if TYPE_CHECKING:
     from stormpsr.data.layouts import RecordingFolder
     from stormpsr.detectors.base import StateDetector
@@ -95,6 +97,14 @@ def settings_of(pairs: list[str]) -> dict[str, Any]:
     return found
 
 
+MethodOption = Annotated[str | None, typer.Option(metavar="METHOD", help=f"How to decide: {method_help()}")]
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="METHOD",
+        help=f"May be repeated; default: each stream alone, and both. {method_help()}",
+    ),
+]
 ModelArgument = Annotated[str, typer.Argument(help="Folder of a model, or the name of a shipped one.", metavar="MODEL")]
 DataOption = Annotated[Path, typer.Option("--data", "-d", help="Folder of recordings with labels.")]
 UnexpectedOption = Annotated[

@@ -6,12 +6,13 @@ import json
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from stormpsr.cli.options import (
     DetectorStride,
+    MethodOption,
     TemporalStride,
     Threads,
     UnexpectedOption,
@@ -42,10 +43,7 @@ def run_command(
             show_default=False,
         ),
     ] = None,
-    method: Annotated[
-        Literal["average", "detection", "temporal", "released"] | None,
-        typer.Option(help="Both streams (average), one alone, or the published program's arithmetic."),
-    ] = None,
+    method: MethodOption = None,
     variant: Annotated[
         str | None, typer.Option(help="Default: the one in the source's name, else the procedure's first.")
     ] = None,
@@ -193,7 +191,7 @@ class _Watch:
             print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
 
     def _draw(self, frame: Frame) -> None:
-        from stormpsr.evaluation.run_folder import METHOD_TITLES
+        from stormpsr.decoding.methods import title_of
         from stormpsr.recognizer.draw import draw_annotated
 
         prediction = self.recognizer.prediction
@@ -205,7 +203,7 @@ class _Watch:
             share_S=self.recognizer.share,
             box=self._box,
             time_seconds=frame.time_seconds,
-            title=METHOD_TITLES[self.recognizer.method],
+            title=title_of(self.recognizer.method),
         )
         self.video.add(picture, frame.time_seconds)
 

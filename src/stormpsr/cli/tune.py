@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from stormpsr.cli.options import (
     CacheOption,
     DataOption,
+    MethodsOption,
     ModelArgument,
     Threads,
     cache_folder,
@@ -21,16 +22,6 @@ from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_table
 
 if TYPE_CHECKING:
     from stormpsr.recognizer.tuning import Scored
-
-
-_COLUMNS = {  # settings, as the table calls them
-    "threshold": "threshold",
-    "decay": "decay",
-    "removal_factor": "removal",
-    "min_change_probability": "change",
-    "min_detection_confidence": "confidence",
-    "implied_share": "implied",
-}
 
 
 def tune_command(
@@ -53,10 +44,7 @@ def tune_command(
         int,
         typer.Option(min=1, help="Of so many best settings take that which is most like the others; 1: by --slack."),
     ] = 1,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="detection, temporal or average; default: all of them. May be repeated."),
-    ] = None,
+    method: MethodsOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Where to draw F1 against delay (.png).", show_default="tuning.png in MODEL")
     ] = None,
@@ -72,11 +60,9 @@ def tune_command(
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
     need_recognizer_packages("tuning a model")
-    from dataclasses import asdict
-
     from stormpsr.data.layouts import find_recordings
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
-    from stormpsr.recognizer.tuning import check_objective, choose, grid_of, pareto_front, score_settings, store_tuned
+    from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, try_settings
 
     check_objective(objective, max_delay, among)
     chosen_split = None if split == "all" else split
@@ -90,7 +76,7 @@ def tune_command(
     chosen: dict[str, Scored] = {}
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
         with Bar(f"tuning {name}", enabled=not as_json) as bar:
-            scored[name] = score_settings(loaded, name, labelled, grid_of(name), on_progress=bar.count)
+            scored[name] = try_settings(loaded, name, labelled, keep=not dry_run, on_progress=bar.count)
         chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
@@ -99,9 +85,9 @@ def tune_command(
     if as_json:
         methods = {
             name: {
-                "chosen": asdict(best),
+                "chosen": _plain(name, best),
                 "n_settings": len(scored[name]),
-                "pareto_front": [asdict(one) for one in pareto_front(scored[name])],
+                "pareto_front": [_plain(name, one) for one in pareto_front(scored[name])],
             }
             for name, best in chosen.items()
         }
@@ -111,6 +97,12 @@ def tune_command(
     if drawn is not None:
         typer.echo(f"drawn: {drawn}")
     typer.echo("nothing was stored" if dry_run else f"stored: {loaded.path / 'recognizer.yaml'}")
+
+
+def _plain(method: str, scored: Scored) -> dict[str, Any]:
+    from stormpsr.decoding.methods import resolve_method
+
+    return {**vars(scored), "settings": resolve_method(method).stored(scored.settings)}
 
 
 def _draw(
@@ -135,18 +127,19 @@ def _draw(
 
 
 def _print_chosen(scored: dict[str, list[Scored]], chosen: dict[str, Scored], title: str) -> None:
-    from stormpsr.evaluation.run_folder import METHOD_TITLES
-    from stormpsr.recognizer.tuning import GRIDS
+    from stormpsr.decoding.methods import resolve_method, title_of
 
+    grids = {name: resolve_method(name).grid for name in chosen}
+    columns = list(dict.fromkeys(column for grid in grids.values() for column in grid))
     rows = []
     for name, best in chosen.items():
-        own = best.settings
-        cells = [_cell(getattr(own, column)) if column in GRIDS[name] else "" for column in _COLUMNS]
+        cells = [_cell(getattr(best.settings, column)) if column in grids[name] else "" for column in columns]
         figures = [number(best.pos), number(best.f1), number(best.delay_seconds, 1)]
-        rows.append([METHOD_TITLES[name], str(len(scored[name])), *cells, *figures])
-    head = ["method", "tried", *_COLUMNS.values(), "POS", "F1", "tau (s)"]
+        rows.append([title_of(name), str(len(scored[name])), *cells, *figures])
+    words = [column.removeprefix("min_").replace("_", " ") for column in columns]
+    head = ["method", "tried", *words, "POS", "F1", "tau (s)"]
     print_table(title, head, rows, right=range(1, len(head)))
 
 
-def _cell(value: float | None) -> str:
-    return "off" if value is None else f"{value:g}"
+def _cell(value: Any) -> str:
+    return "off" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -21,127 +21,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.fusion_released import ReleasedFusion
+from stormpsr.decoding.methods import Decoder, DecoderBatch, Grid, check_numbers
 from stormpsr.decoding.prerequisites import NeededSteps
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
-
-FusionMethod = Literal["detection", "temporal", "average", "released"]
-STREAM_WEIGHTS: dict[FusionMethod, tuple[float, float]] = {
-    "detection": (1.0, 0.0),
-    "temporal": (0.0, 1.0),
-    "average": (0.5, 0.5),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class FusionSettings:
     """How evidence becomes events. The defaults are the paper's for IndustReal."""
 
-    method: FusionMethod = "average"
     threshold: float = 6.0  # evidence that completes a step
     decay: float = 0.75  # factor per frame for steps that the frame does not support
     min_change_probability: float = 0.5  # the temporal model says "changed" above this
-    window_frames: int = 256  # frames that the temporal model looks back
-    hold_frames: int = 4  # how long a temporal prediction counts: the stride at which the model runs
     removal_factor: float = 1.0  # removals need this many times the threshold (they are rare and often false)
     min_detection_confidence: float = 0.0  # detections that are less sure than this are not heard
     implied_share: float | None = None  # a step completes those it needs if they have this share; None: no order
+    window_frames: int = 256  # frames that the temporal model looks back
+    hold_frames: int = 4  # how long a temporal prediction counts: the stride at which the model runs
     unexpected: Literal["drop", "report"] = "drop"  # steps that the variant does not expect
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(FusionMethod):
-            known = ", ".join(get_args(FusionMethod))
-            raise InputError(f"unknown fusion method {self.method!r}", cure=f"choose one of: {known}")
-        for name, low, high in (
-            ("threshold", 0.0, np.inf),
-            ("decay", 0.0, 1.0),
-            ("min_change_probability", 0.0, 1.0),
-            ("window_frames", 1, np.inf),
-            ("hold_frames", 1, np.inf),
-            ("removal_factor", 0.0, np.inf),
-            ("min_detection_confidence", 0.0, 1.0),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
-        if self.implied_share is not None and not 0 <= self.implied_share <= 1:
-            raise InputError(f"implied_share is {self.implied_share}, but it must lie between 0 and 1, or be missing")
+        endless, share = (0.0, np.inf), (0.0, 1.0)
+        ranges = {"threshold": endless, "decay": share, "min_change_probability": share, "removal_factor": endless}
+        ranges |= {"min_detection_confidence": share, "window_frames": (1, np.inf), "hold_frames": (1, np.inf)}
+        check_numbers(self, ranges if self.implied_share is None else {**ranges, "implied_share": share})
         if self.unexpected not in ("drop", "report"):
             raise InputError(f"unexpected is {self.unexpected!r}", cure="choose 'drop' or 'report'")
 
 
-class Fusion(Protocol):
-    """What every method can do, whatever its arithmetic."""
+class EvidenceFusion(Decoder):
+    """Feed it every frame; it returns the steps that the frame completes. Half of each stream: the paper's average."""
+
+    Settings = FusionSettings
+    name: ClassVar[str] = "average"
+    weights: ClassVar[tuple[float, float]] = (0.5, 0.5)  # of detections, and of the temporal model
+    grid: ClassVar[Grid] = {
+        "threshold": (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0),
+        "decay": (0.75, 0.95),
+        "removal_factor": (1.0, 2.0, 3.0),
+        "min_change_probability": (0.35, 0.5, 0.65, 0.8),
+        "min_detection_confidence": (0.0, 0.35, 0.65),
+        "implied_share": (None, 0.0),
+    }
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
-
-    def update(
-        self,
-        detections: Sequence[StateDetection],
-        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
-        frame: int | None = None,
-    ) -> list[StepEvent]:
-        """The events of the next frame."""
-
-    def rest(self, frame: int) -> None:
-        """Let the frames before `frame` pass, of which nothing is known."""
-
-    @property
-    def state(self) -> StateBits:
-        """The state that the reported steps lead to."""
-
-    @property
-    def evidence(self) -> NDArray[np.float64]:
-        """Evidence per step id (a copy)."""
-
-    @property
-    def share(self) -> NDArray[np.float64]:
-        """Evidence per step id, as a share of what completes the step."""
-
-
-def make_fusion(procedure: Procedure, variant: str | None = None, settings: FusionSettings | None = None) -> Fusion:
-    """The fusion that the settings name. `released` takes threshold, decay and window of them, and no other."""
-    settings = settings or FusionSettings()
-    if settings.method == "released":
-        window, threshold, decay = settings.window_frames, settings.threshold, settings.decay
-        return ReleasedFusion(procedure, variant, window=window, threshold=threshold, decay=decay)
-    return EvidenceFusion(procedure, variant, settings)
-
-
-class EvidenceFusion:
-    """Feed it every frame; it returns the steps that the frame completes."""
-
-    def __init__(
-        self, procedure: Procedure, variant: str | None = None, settings: FusionSettings | None = None
-    ) -> None:
-        self.procedure = procedure
-        self.settings = settings or FusionSettings()
-        self._variant = procedure.variant(variant)
-        self._expected = frozenset(self._variant.expected)
-        if self.settings.method not in STREAM_WEIGHTS:
-            raise InputError(f"method {self.settings.method!r} accumulates otherwise", cure="use make_fusion")
-        self._detection_weight, self._temporal_weight = STREAM_WEIGHTS[self.settings.method]
-        removes_S = np.array([step.kind is StepKind.REMOVE for step in procedure.steps])
+        super().reset()
+        self._detection_weight, self._temporal_weight = self.weights
+        self._expected = frozenset(self.variant.expected)
+        removes_S = np.array([step.kind is StepKind.REMOVE for step in self.procedure.steps])
         self._threshold_S = np.where(removes_S, self.settings.removal_factor, 1.0) * self.settings.threshold
-        self._needed = NeededSteps(procedure, self._expected)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything, for a new recording."""
-        self._frame = -1
-        self._state_C = np.array(self._variant.initial, dtype=np.int64)
+        self._needed = NeededSteps(self.procedure, self._expected)
+        self._state_C = np.array(self.variant.initial, dtype=np.int64)
         self._evidence_S = np.zeros(len(self.procedure.steps))
         self._suppressed_until_C = np.zeros(self.procedure.n_components, dtype=np.int64)
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
+
+    @classmethod
+    def batch(cls, procedure: Procedure, variant: str | None, settings: Sequence[FusionSettings]) -> DecoderBatch:
+        from stormpsr.decoding.fusion_batch import FusionGrid
+
+        return FusionGrid(procedure, variant, settings, cls)
 
     # ------------------------------------------------------------------ for displays
     @property
@@ -159,12 +107,6 @@ class EvidenceFusion:
         """Evidence per step id, as a share of what completes the step."""
         return np.asarray(self._evidence_S / np.maximum(self._threshold_S, 1e-12))
 
-    @property
-    def pending(self) -> dict[int, float]:
-        """Steps that have some evidence, with their share of what completes them."""
-        share_S = self.share
-        return {int(i): float(share_S[i]) for i in np.flatnonzero(share_S > 0.01)}
-
     # ------------------------------------------------------------------ one frame
     def update(
         self,
@@ -177,10 +119,7 @@ class EvidenceFusion:
         change_probabilities: the temporal model's word on each component, in the frames in which it ran; it counts for
         `hold_frames` frames. Only the first detection is looked at.
         """
-        frame = self._frame + 1 if frame is None else frame
-        if frame <= self._frame:
-            raise InputError(f"frame {frame} after frame {self._frame}", cure="feed frames in order, each once")
-        self._frame = frame
+        frame = self._next_frame(frame)
         gain_S = np.zeros(len(self._evidence_S))
         heard = bool(detections) and detections[0].confidence >= self.settings.min_detection_confidence
         if heard and self._detection_weight:
@@ -263,4 +202,32 @@ class EvidenceFusion:
         self._evidence_S[step_id] = 0.0
         self._state_C[step.component_index] = int(step.installs)
         self._suppressed_until_C[step.component_index] = self._frame + self.settings.window_frames
-        return StepEvent(step_id, self._frame, confidence=confidence, source=self.settings.method)
+        return StepEvent(step_id, self._frame, confidence=confidence, source=self.name)
+
+
+class DetectionFusion(EvidenceFusion):
+    """Detections alone. A thousand settings for the baseline: it is tuned as thoroughly as what is to beat it. States
+    that a detector may report obey the procedure's order, so it has hardly anything to gain from `implied_share`."""
+
+    name = "detection"
+    weights = (1.0, 0.0)
+    grid: ClassVar[Grid] = {
+        "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),
+        "decay": (0.5, 0.75, 0.9, 0.95),
+        "removal_factor": (1.0, 1.5, 2.0, 3.0),
+        "min_detection_confidence": (0.0, 0.2, 0.35, 0.5, 0.65, 0.8),
+    }
+
+
+class TemporalFusion(EvidenceFusion):
+    """The temporal model alone."""
+
+    name = "temporal"
+    weights = (0.0, 1.0)
+    grid: ClassVar[Grid] = {
+        "threshold": (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0),
+        "decay": (0.5, 0.75, 0.9, 0.95),
+        "removal_factor": (1.0, 1.5, 2.0, 3.0),
+        "min_change_probability": (0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
+        "implied_share": (None, 0.0),
+    }

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.fusion import STREAM_WEIGHTS, FusionSettings
+from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
+from stormpsr.decoding.predictions import Prediction
 from stormpsr.decoding.prerequisites import NeededSteps
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StepKind
@@ -32,13 +33,19 @@ _TUNED = {
 class FusionGrid:
     """Feed it every frame; `events` has the events of each setting."""
 
-    def __init__(self, procedure: Procedure, variant: str | None, settings: Sequence[FusionSettings]) -> None:
+    def __init__(
+        self,
+        procedure: Procedure,
+        variant: str | None,
+        settings: Sequence[FusionSettings],
+        method: type[EvidenceFusion] = EvidenceFusion,
+    ) -> None:
         if not settings:
             raise InputError("there are no settings to compare")
         self.procedure = procedure
         self.settings = tuple(settings)
         self._shared = self._what_is_shared(settings)
-        self._weights = STREAM_WEIGHTS[self._shared.method]
+        self._weights, self._source = method.weights, method.name
         self._variant = procedure.variant(variant)
         components = range(procedure.n_components)
         self._step_id_2C = np.array([[procedure.step_id(k, kind) for k in components] for kind in _KINDS])
@@ -55,8 +62,6 @@ class FusionGrid:
     @staticmethod
     def _what_is_shared(settings: Sequence[FusionSettings]) -> FusionSettings:
         first = settings[0]
-        if first.method not in STREAM_WEIGHTS:
-            raise InputError(f"method {first.method!r} cannot be decoded side by side")
         for name in set(FusionSettings.__dataclass_fields__) - _TUNED:
             if any(getattr(other, name) != getattr(first, name) for other in settings):
                 raise InputError(f"settings side by side must have the same {name}")
@@ -73,6 +78,11 @@ class FusionGrid:
         self._held_C: NDArray[np.float64] | None = None
         self._held_until = -1
         self._is_empty = True  # no evidence anywhere
+
+    def observe(self, prediction: Prediction) -> None:
+        """All that the networks said about a tick; events are reported at the number of its frame."""
+        self.rest(prediction.tick)
+        self.update(prediction.detections or (), prediction.change_C, prediction.tick, prediction.index)
 
     def rest(self, frame: int) -> None:
         """Let the frames before `frame` pass, of which nothing is known."""
@@ -172,4 +182,4 @@ class FusionGrid:
         self._state_KC[k, c] = 1 - kind
         self._suppressed_until_KC[k, c] = self._frame + self._shared.window_frames
         step_id = int(self._step_id_2C[kind, c])
-        self.events[k].append(StepEvent(step_id, report_as, confidence=confidence, source=self._shared.method))
+        self.events[k].append(StepEvent(step_id, report_as, confidence=confidence, source=self._source))

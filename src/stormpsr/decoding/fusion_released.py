@@ -14,46 +14,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.baselines import AccumulatingDecoder
+from stormpsr.decoding.baselines import BaselineSettings, ExpectedDecoder
+from stormpsr.decoding.fusion import FusionSettings
+from stormpsr.decoding.methods import Decoder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
 
 _PUBLISHED_DIGITS = 3  # the program reads probabilities rounded to three digits
 _CHANGED = 0.5  # a component counts as changed above this probability
-_LONGEST_REST = 256  # unseen frames after which nothing is left to decay
 
 
-class ReleasedFusion:
-    """Feed it every frame: the detections, and the temporal model's probabilities in the frames that have them."""
+class ReleasedFusion(Decoder):
+    """Feed it every frame: the detections, and the temporal model's probabilities in the frames that have them.
 
-    def __init__(
-        self,
-        procedure: Procedure,
-        variant: str | None = None,
-        *,
-        window: int = 256,
-        threshold: float = 6.0,
-        decay: float = 0.75,
-        temporal_weight: float = 0.5,
-    ) -> None:
-        if window < 1:
-            raise InputError(f"the window is {window} frames, but it must be at least 1")
-        if not 0 <= temporal_weight <= 1:
-            raise InputError(f"the temporal weight is {temporal_weight}, but it must lie between 0 and 1")
-        name = procedure.variant(variant).name
-        self.procedure = procedure
-        self.temporal_weight = temporal_weight
-        self._detection = AccumulatingDecoder(procedure, variant=name, threshold=threshold, decay=decay)
-        self._temporal = _TemporalStream(procedure, name, window=window, threshold=threshold, decay=decay)
-        self.reset()
+    Of the settings it takes threshold, decay and window, and no other.
+    """
+
+    Settings = FusionSettings
+    temporal_weight = 0.5
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
-        self._detection.reset()
-        self._temporal.reset()
+        super().reset()
+        own = self.settings
+        baseline = BaselineSettings(threshold=own.threshold, decay=own.decay)
+        self._detection = ExpectedDecoder(self.procedure, self.variant.name, baseline)
+        self._temporal = _TemporalStream(
+            self.procedure, self.variant.name, window=own.window_frames, threshold=own.threshold, decay=own.decay
+        )
         self._reported: list[StepEvent] = []
         self._state = self._temporal.initial
-        self._frame = -1
 
     # ------------------------------------------------------------------ for displays
     @property
@@ -71,12 +61,6 @@ class ReleasedFusion:
         """Evidence per step id, as a share of what completes the step."""
         return self._detection.evidence / max(self._temporal.threshold, 1e-12)
 
-    def rest(self, frame: int) -> None:
-        """Let the frames before `frame` pass, of which nothing is known."""
-        for unseen in range(self._frame + 1, min(frame, self._frame + 1 + _LONGEST_REST)):
-            self.update((), None, unseen)
-        self._frame = max(self._frame, frame - 1)
-
     # ------------------------------------------------------------------ one frame
     def update(
         self,
@@ -85,8 +69,7 @@ class ReleasedFusion:
         frame: int | None = None,
     ) -> list[StepEvent]:
         """The events of the next frame."""
-        self._frame = self._frame + 1 if frame is None else frame
-        seen = self._detection.update(detections, self._frame)
+        seen = self._detection.update(detections, frame=self._next_frame(frame))
         sensed = self._temporal.update(change_probabilities, self._frame)
         weight = self.temporal_weight
         shared = (1 - weight) * self._detection.evidence + weight * self._temporal.evidence

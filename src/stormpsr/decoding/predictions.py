@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.fusion import Fusion, FusionSettings, make_fusion
+from stormpsr.decoding.methods import Decoder
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
-from stormpsr.procedure.model import Procedure, StateBits
+from stormpsr.procedure.model import Procedure, StateBits, Variant
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,26 +41,17 @@ class Prediction:
         return self.detections[0].box if self.detections else None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Moment:
-    """What counts in one tick: what was seen in it, or what was seen last."""
-
-    tick: int
-    detections: tuple[StateDetection, ...]
-    change_C: NDArray[np.float32] | None
-
-
-class Bridge:
+class GapFiller:
     """Fills short gaps between predictions. Ticks that it leaves out are those of which nothing is known."""
 
-    def __init__(self, *, detection_hold: int = 1, bridge_ticks: int = 0) -> None:
+    def __init__(self, *, detection_hold: int = 1, gap_ticks: int = 0) -> None:
         """detection_hold: for how many ticks a detection counts unless the detector looks again.
 
-        bridge_ticks: the longest gap between frames in which what was seen last goes on counting.
+        gap_ticks: the longest gap between frames in which what was seen last goes on counting.
         """
-        if detection_hold < 1 or bridge_ticks < 0:
-            raise InputError(f"detections that count for {detection_hold} ticks, gaps of {bridge_ticks} ticks")
-        self.detection_hold, self.bridge_ticks = detection_hold, bridge_ticks
+        if detection_hold < 1 or gap_ticks < 0:
+            raise InputError(f"detections that count for {detection_hold} ticks, gaps of {gap_ticks} ticks")
+        self.detection_hold, self.gap_ticks = detection_hold, gap_ticks
         self.reset()
 
     def reset(self) -> None:
@@ -68,15 +59,15 @@ class Bridge:
         self._seen: tuple[StateDetection, ...] = ()
         self._seen_until = -1
 
-    def moments(self, prediction: Prediction) -> Iterator[Moment]:
-        """The ticks since the last prediction that are filled, and the prediction's own."""
-        if self._tick is not None and prediction.tick - self._tick - 1 <= self.bridge_ticks:
+    def fill(self, prediction: Prediction) -> Iterator[Prediction]:
+        """What counts in the ticks since the last prediction that are filled, and in the prediction's own."""
+        if self._tick is not None and prediction.tick - self._tick - 1 <= self.gap_ticks:
             for tick in range(self._tick + 1, prediction.tick):
-                yield Moment(tick, self._seen_at(tick), None)
+                yield replace(prediction, tick=tick, detections=self._seen_at(tick), change_C=None)
         self._tick = prediction.tick
         if prediction.detections is not None:
             self._seen, self._seen_until = prediction.detections, prediction.tick + self.detection_hold
-        yield Moment(prediction.tick, self._seen_at(prediction.tick), prediction.change_C)
+        yield replace(prediction, detections=self._seen_at(prediction.tick))
 
     def _seen_at(self, tick: int) -> tuple[StateDetection, ...]:
         if tick >= self._seen_until:
@@ -87,36 +78,35 @@ class Bridge:
 class PredictionDecoder:
     """Feed it predictions in order; it returns the steps that each completes, at the frame's own number and time."""
 
-    def __init__(
-        self, procedure: Procedure, variant: str | None, settings: FusionSettings, bridge: Bridge | None = None
-    ) -> None:
-        self.procedure = procedure
-        self.variant = procedure.variant(variant)
-        self.settings = settings
-        self.fusion: Fusion = make_fusion(procedure, self.variant.name, settings)
-        self._bridge = bridge or Bridge()
+    def __init__(self, decoder: Decoder, gaps: GapFiller | None = None) -> None:
+        self.decoder = decoder
+        self._gaps = gaps or GapFiller()
 
     @property
-    def method(self) -> str:
-        return self.settings.method
+    def procedure(self) -> Procedure:
+        return self.decoder.procedure
+
+    @property
+    def variant(self) -> Variant:
+        return self.decoder.variant
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
-        self.fusion.reset()
-        self._bridge.reset()
+        self.decoder.reset()
+        self._gaps.reset()
 
     # ------------------------------------------------------------------ for displays
     @property
-    def state(self) -> StateBits:
-        return self.fusion.state
+    def state(self) -> StateBits | None:
+        return self.decoder.state
 
     @property
     def evidence(self) -> NDArray[np.float64]:
-        return self.fusion.evidence
+        return self.decoder.evidence
 
     @property
     def share(self) -> NDArray[np.float64]:
-        return self.fusion.share
+        return self.decoder.share
 
     @property
     def pending(self) -> dict[int, float]:
@@ -128,9 +118,8 @@ class PredictionDecoder:
     def update(self, prediction: Prediction) -> list[StepEvent]:
         """The events of the next prediction, and of the ticks that passed since the last one."""
         events: list[StepEvent] = []
-        for moment in self._bridge.moments(prediction):
-            self.fusion.rest(moment.tick)
-            events += self.fusion.update(moment.detections, moment.change_C, moment.tick)
+        for tick in self._gaps.fill(prediction):
+            events += self.decoder.observe(tick)
         return [replace(event, frame=prediction.index, time_seconds=prediction.time_seconds) for event in events]
 
 

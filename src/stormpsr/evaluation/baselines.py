@@ -8,13 +8,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stormpsr.data.boxes import COCO_FILE, Box, read_centre_boxes, read_coco_boxes, state_class_of
 from stormpsr.data.detection_csv import read_detection_table
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.data.labels import STATES_FILE, STEPS_FILE, OnNote, StateTimeline, read_states, read_steps
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.decoding.baselines import DecoderMethod, decode
+from stormpsr.decoding.methods import decode, resolve_method
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, Summary, contains_errors, summarise
@@ -35,42 +36,21 @@ class DetectedRecording:
 def score_baseline(
     recordings: Sequence[DetectedRecording],
     procedure: Procedure,
-    method: DecoderMethod,
+    method: str,
     *,
-    threshold: float = 8.0,
-    decay: float = 0.75,
-    min_confidence: float = 0.5,
     protocol: Protocol = "paper",
+    **settings: Any,
 ) -> Summary:
     """Decode every recording and summarise the scores."""
-    events = decode_recordings(
-        recordings, procedure, method, threshold=threshold, decay=decay, min_confidence=min_confidence
-    )
+    events = decode_recordings(recordings, procedure, method, **settings)
     return score_decoded(recordings, events, procedure, protocol=protocol)
 
 
 def decode_recordings(
-    recordings: Sequence[DetectedRecording],
-    procedure: Procedure,
-    method: DecoderMethod,
-    *,
-    threshold: float = 8.0,
-    decay: float = 0.75,
-    min_confidence: float = 0.5,
+    recordings: Sequence[DetectedRecording], procedure: Procedure, method: str, **settings: Any
 ) -> list[list[StepEvent]]:
     """The events of every recording. Apart from the scoring, so that several protocols can share a decoding."""
-    return [
-        decode(
-            recording.detections,
-            procedure,
-            recording.variant,
-            method,
-            threshold=threshold,
-            decay=decay,
-            min_confidence=min_confidence,
-        )
-        for recording in recordings
-    ]
+    return [decode(own.detections, procedure, own.variant, method, **settings) for own in recordings]
 
 
 def score_decoded(
@@ -97,9 +77,7 @@ def score_decoded(
     return summarise(results, procedure)
 
 
-METHODS: tuple[tuple[str, DecoderMethod], ...] = (("B1", "naive"), ("B2", "confidence"), ("B3", "expected"))
-THRESHOLDS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
-MIN_CONFIDENCES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+METHODS = (("B1", "naive"), ("B2", "confidence"), ("B3", "expected"))
 
 
 @dataclass(frozen=True)
@@ -107,14 +85,14 @@ class TunedBaseline:
     """A baseline and the setting with the best F1 on the tuning recordings."""
 
     name: str
-    method: DecoderMethod
+    method: str
     setting: float  # B1: least confidence of a detection; B2, B3: accumulated confidence that completes a step
     tuning_f1: float
 
     def score(self, recordings: Sequence[DetectedRecording], procedure: Procedure) -> Summary:
-        if self.method == "naive":
-            return score_baseline(recordings, procedure, self.method, min_confidence=self.setting)
-        return score_baseline(recordings, procedure, self.method, threshold=self.setting)
+        (tuned,) = resolve_method(self.method).grid  # each baseline has one setting to tune
+        setting: dict[str, Any] = {tuned: self.setting}
+        return score_baseline(recordings, procedure, self.method, **setting)
 
 
 @dataclass(frozen=True)
@@ -151,12 +129,11 @@ def read_detected(
 
 
 def tune_baseline(
-    name: str, method: DecoderMethod, recordings: Sequence[DetectedRecording], procedure: Procedure
+    name: str, method: str, recordings: Sequence[DetectedRecording], procedure: Procedure
 ) -> TunedBaseline:
     """The setting with the best F1; of equals, the one with the least delay."""
-    candidates = [
-        TunedBaseline(name, method, setting, 0.0) for setting in (MIN_CONFIDENCES if method == "naive" else THRESHOLDS)
-    ]
+    (values,) = resolve_method(method).grid.values()
+    candidates = [TunedBaseline(name, method, setting, 0.0) for setting in values]
     scored = [(candidate, candidate.score(recordings, procedure).all) for candidate in candidates]
     best, group = max(scored, key=lambda pair: (round(pair[1].f1, 4), -(pair[1].delay_seconds or 0.0)))
     return TunedBaseline(name, method, best.setting, group.f1)

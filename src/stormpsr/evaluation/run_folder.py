@@ -27,12 +27,6 @@ from stormpsr.procedure.model import Procedure
 
 RUN_FILE, PROCEDURE_FILE, RECORDINGS_FOLDER = "run.json", "procedure.yaml", "recordings"
 _FORMAT = "stormpsr run 1"
-METHOD_TITLES = {
-    "detection": "Detection only",
-    "temporal": "Temporal only",
-    "average": "STORM-PSR",
-    "released": "As released",
-}
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
 from stormpsr.data.layouts import RecordingFolder
+from stormpsr.decoding.methods import title_of
 from stormpsr.decoding.predictions import PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol
 from stormpsr.evaluation.run_folder import (
-    METHOD_TITLES,
     RUN_FILE,
     MethodInfo,
     RecordingRun,
@@ -68,21 +68,23 @@ def evaluate_model(
             write_recording(out, run)
     summaries = {method: summarise(found, model.procedure) for method, found in results.items()}
     if out is not None:
-        infos = [
-            MethodInfo(method, METHOD_TITLES.get(method, method), asdict(model.fusion_settings(method, unexpected)))
-            for method in chosen
-        ]
         info = RunInfo(
             title=title or f"{model.procedure.title or model.procedure.name}, {split or 'all'} recordings",
             model=str(model.path),
             data=str(data),
             split=split,
             protocol=protocol,
-            methods=tuple(infos),
+            methods=tuple(method_info(model, method, unexpected) for method in chosen),
             summary={method: summary_json(summary) for method, summary in summaries.items()},
         )
         write_run(out, info, model.procedure)
     return summaries
+
+
+def method_info(model: RecognizerModel, method: str, unexpected: str = "drop") -> MethodInfo:
+    """A method as a run folder describes it."""
+    settings = asdict(model.settings_of(method, unexpected))
+    return MethodInfo(method, title_of(method), {name: own for name, own in settings.items() if name != "folder"})
 
 
 def _claim(out: Path, model: RecognizerModel, data: Path, split: str | None) -> None:

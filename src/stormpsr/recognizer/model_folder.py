@@ -14,17 +14,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from stormpsr.data.images import GEOMETRY
-from stormpsr.decoding.fusion import FusionMethod, FusionSettings
-from stormpsr.decoding.predictions import Bridge, PredictionDecoder
+from stormpsr.decoding.methods import METHODS, resolve_method
+from stormpsr.decoding.predictions import GapFiller, PredictionDecoder
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE
 from stormpsr.errors import InputError
 from stormpsr.files import digest, read_json_object, replacing_folder, write_json, write_text
@@ -35,29 +34,7 @@ if TYPE_CHECKING:
     from stormpsr.recognizer.networks import Networks
 
 
-METHODS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 _FORMAT = "stormpsr recognizer 1"
-
-
-@dataclass(frozen=True, slots=True)
-class MethodSettings:
-    """What tuning chooses for a method. Defaults are those of `FusionSettings`, the paper's for IndustReal."""
-
-    threshold: float = 6.0  # evidence that completes a step
-    decay: float = 0.75  # factor per tick for steps that the tick does not support
-    min_change_probability: float = 0.5  # the temporal model says "changed" above this
-    removal_factor: float = 1.0  # removals need this many times the threshold
-    min_detection_confidence: float = 0.0  # less sure detections are not heard
-    implied_share: float | None = None  # a step completes those it needs if they have this share; null: no order
-
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if value is None and name == "implied_share":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(f"{name} is {value!r}, not a number")
-        FusionSettings(**asdict(self))  # refuses what does not make sense
 
 
 @dataclass(frozen=True)
@@ -68,9 +45,7 @@ class RecognizerSettings:
     detector_stride: int = 1  # ticks from one look of the detector to the next
     detector_min_confidence: float = DEFAULT_MIN_CONFIDENCE  # weaker detections are never passed on
     bridge_seconds: float = 0.5  # the longest gap in which the last frame stands in for those that did not come
-    methods: Mapping[str, MethodSettings] = field(
-        default_factory=lambda: MappingProxyType({method: MethodSettings() for method in METHODS})
-    )
+    methods: Mapping[str, Any] = field(default_factory=dict)  # what differs from a method's defaults
 
     def __post_init__(self) -> None:
         for name in ("temporal_stride", "detector_stride"):
@@ -81,42 +56,37 @@ class RecognizerSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
                 raise InputError(f"{name} is {value!r}, but it must lie between 0 and {high:g}")
-        unknown = next((method for method in self.methods if method not in METHODS), None)
-        if unknown is not None:
-            raise InputError(f"unknown method {unknown!r}", cure=guess(unknown, METHODS, f"there are: {METHODS}"))
 
     def bridge_ticks(self, fps: float) -> int:
         return int(self.bridge_seconds * fps)
 
-    def fusion(self, method: str, *, window_frames: int, fps: float, unexpected: Any = "drop") -> FusionSettings:
-        """The settings of a method's fusion, with what follows from the temporal model and the strides."""
-        if method not in METHODS:
-            cure = guess(method, METHODS, f"choose one of: {', '.join(METHODS)}")
-            raise InputError(f"unknown method {method!r}", cure=cure)
-        own = self.methods.get(method, MethodSettings())
-        return FusionSettings(
-            method=method,
-            window_frames=window_frames,
-            hold_frames=self.temporal_stride + self.bridge_ticks(fps),
-            unexpected=unexpected,
-            **asdict(own),
-        )
+    def of_method(self, method: str) -> Any:
+        """The settings of a method: its defaults where it has none here."""
+        own = self.methods.get(method, {})
+        return resolve_method(method).settings(own) if isinstance(own, Mapping) else own
 
-    def with_method(self, method: str, settings: MethodSettings) -> RecognizerSettings:
+    def with_method(self, method: str, settings: Any) -> RecognizerSettings:
         return replace(self, methods={**self.methods, method: settings})
 
 
 # ---------------------------------------------------------------------- files
 def save_settings(path: Path, settings: RecognizerSettings) -> None:
+    main_table = [name for name, method in METHODS.items() if method.in_main_table]
     plain: dict[str, Any] = {
         "format": _FORMAT,
         "temporal_stride": settings.temporal_stride,
         "detector_stride": settings.detector_stride,
         "detector_min_confidence": settings.detector_min_confidence,
         "bridge_seconds": settings.bridge_seconds,
-        "methods": {method: asdict(own) for method, own in settings.methods.items()},
+        "methods": {name: _stored(name, settings) for name in dict.fromkeys((*main_table, *settings.methods))},
     }
     write_text(path, yaml.safe_dump(plain, sort_keys=False))
+
+
+def _stored(name: str, settings: RecognizerSettings) -> dict[str, Any]:
+    own = settings.methods.get(name)
+    # settings of a class that cannot be imported here stay as they were read
+    return dict(own) if isinstance(own, Mapping) else resolve_method(name).stored(settings.of_method(name))
 
 
 def load_settings(path: Path) -> RecognizerSettings:
@@ -143,19 +113,16 @@ def _settings_of(plain: dict[str, Any]) -> RecognizerSettings:
     methods = plain.pop("methods", None) or {}
     if not isinstance(methods, dict) or not all(isinstance(own, dict) for own in methods.values()):
         raise InputError("methods: a table of tables is needed", cure="write 'methods:', then 'average:', indented")
-    _refuse_unknown(plain, RecognizerSettings, leave_out=("methods",))
-    for own in methods.values():
-        _refuse_unknown(own, MethodSettings)
-    read = {str(method): MethodSettings(**own) for method, own in methods.items()}
-    defaults: dict[str, MethodSettings] = {method: MethodSettings() for method in METHODS}
-    return RecognizerSettings(**plain, methods={**defaults, **read})
-
-
-def _refuse_unknown(plain: dict[str, Any], kind: Any, leave_out: tuple[str, ...] = ()) -> None:
-    known = [entry.name for entry in fields(kind) if entry.name not in leave_out]
+    methods = {str(name): own for name, own in methods.items()}
+    known = [entry.name for entry in fields(RecognizerSettings) if entry.name != "methods"]
     for key in plain:
         if key not in known:
             raise InputError(f"{key} is no setting", cure=guess(str(key), known, f"there are: {', '.join(known)}"))
+    # a class of somebody's own is imported when it is asked for, not to read a file
+    read = {
+        str(name): own if ":" in str(name) else resolve_method(str(name)).settings(own) for name, own in methods.items()
+    }
+    return RecognizerSettings(**plain, methods=read)
 
 
 def _line_of(text: str, problem: str) -> int | None:
@@ -187,8 +154,8 @@ class RecognizerModel:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that the streams allow, for the main table."""
-        return (*self.streams, "average") if len(self.streams) == 2 else self.streams
+        """The methods of the main table that the streams allow."""
+        return tuple(m.name for m in METHODS.values() if m.in_main_table and set(m.streams) <= set(self.streams))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -201,29 +168,37 @@ class RecognizerModel:
 
     def method_or_fallback(self, method: str | None) -> str:
         """The method that was asked for, or that of the only stream where it needs both."""
-        if method is None or (method in ("average", "released") and len(self.streams) == 1):
+        if method is None:
             return self.methods[-1]
-        if method in ("detection", "temporal") and method not in self.streams:
-            raise InputError(f"method {method!r} needs a stream that is missing", path=self.path, cure=self.notes[0])
-        return method
+        needed = resolve_method(method).streams
+        if set(needed) <= set(self.streams):
+            return method
+        if len(needed) > 1:
+            return self.methods[-1]
+        raise InputError(f"method {method!r} needs a stream that is missing", path=self.path, cure=self.notes[0])
 
     def decoder(
         self, method: str | None = None, variant: str | None = None, unexpected: str = "drop"
     ) -> PredictionDecoder:
         """From what the networks say to events."""
-        return PredictionDecoder(
-            self.procedure, variant, self.fusion_settings(self.method_or_fallback(method), unexpected), self.bridge()
+        name = self.method_or_fallback(method)
+        decoder = resolve_method(name).decoder_class(self.procedure, variant, self.settings_of(name, unexpected))
+        return PredictionDecoder(decoder, self.gap_filler())
+
+    def settings_of(self, method: str, unexpected: str = "drop", start: Any = None) -> Any:
+        """How a method decides, with what follows from the temporal model, the strides and the folder."""
+        return resolve_method(method).with_model_settings(
+            self.settings.of_method(method) if start is None else start,
+            window_frames=max(self.networks.window_frames, 1),
+            hold_frames=self.settings.temporal_stride + self.settings.bridge_ticks(self.procedure.fps),
+            unexpected=unexpected,
+            folder=self.path,
         )
 
-    def fusion_settings(self, method: str, unexpected: str = "drop") -> FusionSettings:
-        """How a method decides, with what follows from the temporal model and the strides."""
-        window = max(self.networks.window_frames, 1)
-        return self.settings.fusion(method, window_frames=window, fps=self.procedure.fps, unexpected=unexpected)
-
-    def bridge(self) -> Bridge:
+    def gap_filler(self) -> GapFiller:
         """What fills short gaps between frames."""
         ticks = self.settings.bridge_ticks(self.procedure.fps)
-        return Bridge(detection_hold=self.settings.detector_stride + ticks, bridge_ticks=ticks)
+        return GapFiller(detection_hold=self.settings.detector_stride + ticks, gap_ticks=ticks)
 
     def check_procedure(self, procedure: Procedure, path: str | Path | None = None) -> None:
         """Refuse data of another procedure."""

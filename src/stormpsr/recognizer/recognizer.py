@@ -31,8 +31,10 @@ Unexpected = Literal["drop", "report"]
 class Recognizer:
     """Feed it every frame; it returns the steps that the frame completes."""
 
-    def __init__(self, predictor: FramePredictor, decoder: PredictionDecoder, notes: Sequence[str] = ()) -> None:
-        self.predictor, self.decoder = predictor, decoder
+    def __init__(
+        self, predictor: FramePredictor, decoder: PredictionDecoder, method: str, notes: Sequence[str] = ()
+    ) -> None:
+        self.predictor, self.decoder, self.method = predictor, decoder, method
         self.notes = tuple(notes)  # what a user should know, for example that a stream is missing
         self.prediction: Prediction | None = None  # what the networks said about the latest frame
 
@@ -49,8 +51,8 @@ class Recognizer:
     ) -> Recognizer:
         """A recogniser from a model's folder, or a shipped one by name.
 
-        method: `average` (both streams, the default), `detection`, `temporal`, or `released`. Where a stream is
-        missing, the other one decides alone, and `notes` says so.
+        method: one of `decoding.methods`, or a class of one's own, `package.module:Class`. The default is `average`,
+        both streams; where one is missing, the other one decides alone, and `notes` says so.
         variant: the procedure's first where none is given.
         unexpected: whether steps that the variant does not expect are dropped or reported.
         """
@@ -67,15 +69,12 @@ class Recognizer:
         unexpected: Unexpected = "drop",
     ) -> Recognizer:
         """A recogniser of a model that is loaded already."""
-        return cls(FramePredictor(model.networks), model.decoder(method, variant, unexpected), model.notes)
+        name = model.method_or_fallback(method)
+        return cls(FramePredictor(model.networks), model.decoder(name, variant, unexpected), name, model.notes)
 
     @property
     def procedure(self) -> Procedure:
         return self.decoder.procedure
-
-    @property
-    def method(self) -> str:
-        return self.decoder.method
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
@@ -93,7 +92,7 @@ class Recognizer:
 
     # ------------------------------------------------------------------ for displays
     @property
-    def state(self) -> StateBits:
+    def state(self) -> StateBits | None:
         """The state that the reported steps lead to."""
         return self.decoder.state
 

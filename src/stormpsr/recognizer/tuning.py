@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from stormpsr.data.events import StepEvent
-from stormpsr.decoding.fusion_batch import FusionGrid
+from stormpsr.decoding.methods import resolve_method, title_of
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.metrics import Scores, score
-from stormpsr.evaluation.run_folder import METHOD_TITLES
 from stormpsr.recognizer.model_folder import (
     SETTINGS_FILE,
-    MethodSettings,
     RecognizerModel,
     load_settings,
     read_metrics,
@@ -30,57 +28,43 @@ from stormpsr.recognizer.offline import LabelledPredictions
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
 
-# A thousand settings for the baseline: it is tuned as thoroughly as what is to beat it. States that a detector may
-# report obey the procedure's order, so it has hardly anything to gain from `implied_share`.
-GRIDS: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
-    "detection": {
-        "threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0),
-        "decay": (0.5, 0.75, 0.9, 0.95),
-        "removal_factor": (1.0, 1.5, 2.0, 3.0),
-        "min_detection_confidence": (0.0, 0.2, 0.35, 0.5, 0.65, 0.8),
-    },
-    "temporal": {
-        "threshold": (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0),
-        "decay": (0.5, 0.75, 0.9, 0.95),
-        "removal_factor": (1.0, 1.5, 2.0, 3.0),
-        "min_change_probability": (0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
-        "implied_share": (None, 0.0),
-    },
-    "average": {
-        "threshold": (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0),
-        "decay": (0.75, 0.95),
-        "removal_factor": (1.0, 2.0, 3.0),
-        "min_change_probability": (0.35, 0.5, 0.65, 0.8),
-        "min_detection_confidence": (0.0, 0.35, 0.65),
-        "implied_share": (None, 0.0),
-    },
-}
-
 
 @dataclass(frozen=True)
 class Scored:
     """Settings and their scores on the tuning recordings: means over recordings, as published."""
 
-    settings: MethodSettings
+    settings: Any
     f1: float
     pos: float
     delay_seconds: float | None  # None where nothing was recognised
 
 
-def grid_of(method: str, narrowed: Mapping[str, Sequence[float | None]] | None = None) -> list[MethodSettings]:
-    """All combinations of a method's grid; `narrowed` replaces the values of single settings."""
-    if method not in GRIDS:
-        raise InputError(f"method {method!r} cannot be tuned", cure=f"choose one of: {', '.join(GRIDS)}")
-    axes = {**GRIDS[method], **{name: tuple(values) for name, values in (narrowed or {}).items()}}
-    combinations: list[dict[str, Any]] = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    return [MethodSettings(**own) for own in combinations]
+def try_settings(
+    model: RecognizerModel,
+    method: str,
+    recordings: Sequence[LabelledPredictions],
+    *,
+    keep: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Scored]:
+    """A method's whole grid, after it has learnt what it has to learn.
+
+    keep: learnt parameters go into the model's folder, else nowhere.
+    """
+    entry = resolve_method(method)
+    with TemporaryDirectory() as nowhere:
+        changed = model if keep else replace(model, path=Path(nowhere))
+        defaults = changed.settings_of(method, start=entry.settings())  # what was tuned before has no say
+        start = entry.decoder_class.fit(recordings, model.procedure, defaults, changed.path)
+        settings = entry.settings_grid(start=start) if entry.grid else [start]
+        return score_settings(changed, method, recordings, settings, on_progress=on_progress)
 
 
 def score_settings(
     model: RecognizerModel,
     method: str,
     recordings: Sequence[LabelledPredictions],
-    settings: Sequence[MethodSettings],
+    settings: Sequence[Any],
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Scored]:
@@ -102,17 +86,16 @@ def score_settings(
 
 
 def _score_part(
-    model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[MethodSettings]
+    model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[Any]
 ) -> list[Scores]:
-    shared = model.fusion_settings(method)
-    grid = FusionGrid(model.procedure, labelled.variant, [replace(shared, **asdict(own)) for own in part])
-    bridge = model.bridge()
+    settings = [model.settings_of(method, start=own) for own in part]
+    batch = resolve_method(method).decoder_class.batch(model.procedure, labelled.variant, settings)
+    gaps = model.gap_filler()
     for prediction in labelled.predictions:
-        for moment in bridge.moments(prediction):
-            grid.rest(moment.tick)
-            grid.update(moment.detections, moment.change_C, moment.tick, prediction.index)
+        for tick in gaps.fill(prediction):
+            batch.observe(tick)
     known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
-    return [_score_once(events, labelled, known) for events in grid.events]
+    return [_score_once(events, labelled, known) for events in batch.events]
 
 
 def _score_once(
@@ -124,7 +107,7 @@ def _score_once(
     return known[key]
 
 
-def _mean(own: MethodSettings, scores: Sequence[Scores]) -> Scored:
+def _mean(own: Any, scores: Sequence[Scores]) -> Scored:
     delays = [s.delay_seconds for s in scores if s.delay_seconds is not None]
     return Scored(
         own,
@@ -220,9 +203,6 @@ def store_tuned(model: RecognizerModel, chosen: Mapping[str, Scored], about: Map
     write_metrics(model.path, {**metrics, "tuning": {**metrics.get("tuning", {}), **about, **reached}})
 
 
-_COLOURS = {"detection": "#b8860b", "temporal": "#3a6fb0", "average": "#b03a48"}
-
-
 def plot_pareto_fronts(
     path: Path, scored: Mapping[str, Sequence[Scored]], chosen: Mapping[str, Scored], title: str
 ) -> None:
@@ -237,11 +217,10 @@ def plot_pareto_fronts(
     FigureCanvasAgg(figure)
     axes: Any = figure.subplots()
     for method, tried in scored.items():
-        colour = _COLOURS.get(method, "#555555")
+        colour, label = resolve_method(method).colour, title_of(method)
         dots = [one for one in tried if one.delay_seconds is not None]
         axes.scatter([s.delay_seconds for s in dots], [s.f1 for s in dots], s=3, alpha=0.15, color=colour, linewidths=0)
         edge = pareto_front(tried)
-        label = METHOD_TITLES.get(method, method)
         axes.plot([s.delay_seconds for s in edge], [s.f1 for s in edge], color=colour, label=label, linewidth=1.8)
         best = chosen[method]
         if best.delay_seconds is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stormpsr.data.events import StepEvent
 from stormpsr.data.recording import Recording
-from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
+from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import f1_score, score
 from stormpsr.procedure.model import Procedure
@@ -58,7 +58,7 @@ def decode_changes(
     settings: FusionSettings,
 ) -> list[StepEvent]:
     """The step events of a recording, from the temporal model's word in some of its frames."""
-    fusion = EvidenceFusion(procedure, variant, settings)
+    fusion = TemporalFusion(procedure, variant, settings)
     at = {int(end): probability_C for end, probability_C in zip(end_E, probability_EC, strict=True)}
     events: list[StepEvent] = []
     for frame in range(n_frames):
@@ -79,7 +79,6 @@ def event_scores(
     best: dict[str, float] = {"event_f1": -1.0}
     for threshold in THRESHOLDS:
         settings = FusionSettings(
-            method="temporal",
             threshold=threshold,
             window_frames=window_frames,
             hold_frames=stride_frames,

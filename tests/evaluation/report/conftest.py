@@ -12,9 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
+from stormpsr.decoding.methods import title_of
 from stormpsr.evaluation import report
 from stormpsr.evaluation.metrics import score
-from stormpsr.evaluation.run_folder import METHOD_TITLES, MethodInfo, RecordingRun, RunInfo, write_recording, write_run
+from stormpsr.evaluation.run_folder import MethodInfo, RecordingRun, RunInfo, write_recording, write_run
 from stormpsr.evaluation.score_files import summary_json
 from stormpsr.evaluation.summary import RecordingResult, summarise
 from stormpsr.procedure.model import Component, Procedure, Variant
@@ -131,7 +132,7 @@ def write_fake_run(
         ]
         if results:
             summary[method] = summary_json(summarise(results, procedure, n_bootstrap=200))
-    infos = tuple(MethodInfo(m, METHOD_TITLES.get(m, m), {"threshold": 6.0, "decay": 0.75}) for m in methods)
+    infos = tuple(MethodInfo(m, title_of(m), {"threshold": 6.0, "decay": 0.75}) for m in methods)
     info = RunInfo(title, "models/fake", data, "val", "paper", infos, summary)
     write_run(folder, info, procedure)
     return folder
