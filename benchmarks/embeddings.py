@@ -116,7 +116,7 @@ def untrained(
     image_size = settings.image_size if locating is None else locating.image_size
 
     def look(image_BSS3: Tensor) -> Tensor:
-        return image_BSS3 if locating is None else locating.look_at(image_BSS3)
+        return image_BSS3 if locating is None else locating.crop_assembly(image_BSS3)
 
     def features(image_BSS3: Tensor) -> Tensor:
         pixels = encoder.normalise(look(image_BSS3))

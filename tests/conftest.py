@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 if find_spec("torch"):
-    from stormpsr.models.torchvision_ops import make_torchvision_importable
+    from stormpsr.models.backbones import make_torchvision_importable
 
     make_torchvision_importable()  # before Lightning or timm import it
 Cases = list[dict[str, Any]]

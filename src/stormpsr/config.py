@@ -37,7 +37,7 @@ class EncoderConfig(_Section):
 
     backbone: str = "vit_small_patch16_224.augreg_in21k"  # any network of timm
     weights: str = "hub"  # none, hub, package, the path of a file, or a detector's folder (not in the paper)
-    image_size: Annotated[int, Field(ge=16, le=2048)] = 224  # frames are resized to this square, in pixels
+    image_size: Annotated[int, Field(ge=16, le=2048)] = 224  # frames are letterboxed to this square, in pixels
     embedding_dim: Positive = 128  # of h, of what the temporal stage takes, and of z
     projection_norm: Literal["batch", "none"] = "batch"  # in the projection head (not in the paper)
     n_queries: Count = 0  # learned queries that read features; 0: the network's own end (not in the paper)

@@ -43,9 +43,9 @@ def pack(folder: Path, procedure: Procedure) -> Path:
     from stormpsr.config import parse_config
     from stormpsr.decoding.fusion import FusionSettings
     from stormpsr.detectors.registry import make_detector
+    from stormpsr.models.backbones import make_torchvision_importable
     from stormpsr.models.checkpoint import save_checkpoint
     from stormpsr.models.stream import build_stream
-    from stormpsr.models.torchvision_ops import make_torchvision_importable
     from stormpsr.recognizer.model_folder import RecognizerSettings, pack_model
 
     make_torchvision_importable()

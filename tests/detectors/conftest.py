@@ -16,7 +16,7 @@ from stormpsr.data.labels import StateTimeline, steps_from_states, write_states,
 from stormpsr.procedure.model import Procedure, StateBits
 
 if find_spec("torch"):  # so that test files may ask for timm, which imports torchvision
-    from stormpsr.models.torchvision_ops import make_torchvision_importable
+    from stormpsr.models.backbones import make_torchvision_importable
 
     make_torchvision_importable()
 

@@ -15,7 +15,7 @@ from stormpsr.errors import MissingExtraError
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.plots import plot_summary
 from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
-from stormpsr.procedure.model import Procedure
+from stormpsr.procedure.model import Component, Procedure, Variant
 
 RECOGNISED, FALSE_ALARM, MISSED = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xCC, 0x79, 0xA7)
 
@@ -67,16 +67,25 @@ def test_a_recording_of_more_steps_gets_more_room(tmp_path: Path, lamp: Procedur
     assert pixels(tmp_path / "nine.png").shape[0] > pixels(tmp_path / "one.png").shape[0] + 100
 
 
-def test_many_recordings_do_not_make_an_endless_image(tmp_path: Path, lamp: Procedure) -> None:
-    recording = ([(0, 10)], [(0, 30)])
+@pytest.mark.parametrize("n_steps", [1, 9])
+def test_many_recordings_do_not_make_an_endless_image(tmp_path: Path, lamp: Procedure, n_steps: int) -> None:
+    recording = ([(step, 10 + step) for step in range(n_steps)], [(0, 30)])
     images = []
-    for n in (8, 20):
+    for n in (4, 7, 60):
         plot_summary(summary_of(*[recording] * n), lamp, tmp_path / f"{n}.png")
         images.append(pixels(tmp_path / f"{n}.png"))
-    eight, twenty = images
-    assert eight.shape == twenty.shape
+    four, seven, sixty = (picture.shape[0] for picture in images)
+    assert four <= seven <= sixty < 2000
+    assert sixty > 1500  # but what fits is shown
     ink_at_the_bottom = [int((picture[-80:] < 128).sum()) for picture in images]
-    assert ink_at_the_bottom[1] > ink_at_the_bottom[0] + 500  # it says how many are not shown
+    assert ink_at_the_bottom[2] > ink_at_the_bottom[0] + 500  # it says how many are not shown
+
+
+def test_one_recording_of_very_many_steps_is_shown_whole(tmp_path: Path) -> None:
+    components = tuple(Component(f"part {i}") for i in range(120))
+    procedure = Procedure("rack", components, (), {"all": Variant("all", (0,) * 120, ())}, fps=10)
+    plot_summary(summary_of(([(3 * i, 10 * i) for i in range(120)], [])), procedure, tmp_path / "a.png")
+    assert pixels(tmp_path / "a.png").shape[0] > 2500
 
 
 @pytest.mark.parametrize(("ending", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from stormpsr.config import Config, parse_config
+from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import encoder_digest, load_checkpoint, save_checkpoint
 from stormpsr.models.stream import SpatioTemporalModel, build_stream, build_temporal
@@ -175,6 +176,47 @@ def test_tensors_of_another_program_are_refused(folder: Path) -> None:
     save_file({"x": torch.zeros(1)}, folder / "model.safetensors")
     with pytest.raises(InputError, match="the format is None"):
         load_checkpoint(folder)
+
+
+def rename_as_before(folder: Path, metadata: dict[str, str] | None) -> int:
+    """Give tensors the names they had in the first format; how many that changes."""
+    from safetensors.torch import load_file, save_file
+
+    path, now, before = folder / "model.safetensors", ("cross_attention", "norm_mlp", "mlp", "reading_score"), {}
+    old = ("look", "norm_thought", "think", "taste")
+    for name, tensor in load_file(path).items():
+        parts = [dict(zip(now, old, strict=True)).get(part, part) for part in name.split(".")]
+        before[".".join(parts)] = tensor
+    save_file(before, path, metadata=metadata)
+    return sum(part in name.split(".") for name in before for part in old)
+
+
+def test_a_stream_with_the_tensor_names_of_the_first_format_is_loaded(tmp_path: Path, lamp: Procedure) -> None:
+    reading = "encoder: {backbone: test_efficientnet, weights: none, image_size: 32, embedding_dim: 8, n_queries: 3}"
+    config = parse_config(f"{reading}\ntemporal: {{kind: states}}\nclips: {{n_window: 4}}", where="here")
+    model = build_stream(config, lamp.n_components).eval()
+    save_checkpoint(tmp_path / "x", tensors=model.state_dict(), config=config, procedure=lamp, metrics={})
+    assert rename_as_before(tmp_path / "x", {"format": "stormpsr checkpoint 1"}) > 10
+    torch.testing.assert_close(load_checkpoint(tmp_path / "x").stream()(*clip()), model(*clip()), rtol=0, atol=0)
+
+
+def test_a_detector_without_a_format_is_loaded(tmp_path: Path, lamp: Procedure) -> None:
+    sizes = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32}
+    detector = make_detector("compact", lamp, sizes)
+    detector.save(tmp_path / "x")
+    assert rename_as_before(tmp_path / "x", None) > 10
+    loaded = load_detector(tmp_path / "x")
+    image = clip()[0][0, 0].numpy()
+    ours, theirs = (made.detect([image], min_confidence=0)[0][0] for made in (loaded, detector))
+    assert (ours.box, ours.state_class, ours.confidence) == (theirs.box, theirs.state_class, theirs.confidence)
+
+
+def test_whatever_else_is_in_a_detectors_folder_stays_there(tmp_path: Path, lamp: Procedure) -> None:
+    (tmp_path / "x" / "unfinished").mkdir(parents=True)
+    (tmp_path / "x" / "unfinished" / "notes.txt").write_text("go on")
+    sizes = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32}
+    make_detector("compact", lamp, sizes).save(tmp_path / "x")
+    assert (tmp_path / "x" / "unfinished" / "notes.txt").read_text() == "go on"
 
 
 def test_a_missing_checkpoint_is_named() -> None:

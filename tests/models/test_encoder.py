@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import create_backbone
 from stormpsr.models.encoder import SpatialEncoder
-from stormpsr.models.summary import count_multiply_adds, count_parameters
+from stormpsr.models.stream import count_multiply_adds, count_parameters
 
 SMALL = "test_vit"  # timm's own miniature for tests
 

@@ -93,7 +93,7 @@ def test_an_encoder_with_a_locator_sees_only_what_is_around_the_assembly() -> No
     model = encoder(crop_size=32).eval()
     image = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
     corners = model.locator.locate(image)
-    torch.testing.assert_close(model.look_at(image), crop(image, corners, 32))
+    torch.testing.assert_close(model.crop_assembly(image), crop(image, corners, 32))
     assert model.embed(image).shape == (2, 32)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stormpsr.models.losses import SupConForm, supervised_contrastive_loss
+from stormpsr.models.encoder import SupConForm, supervised_contrastive_loss
 
 FORMS: list[SupConForm] = ["paper", "common"]
 

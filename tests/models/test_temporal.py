@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from stormpsr.models.summary import count_multiply_adds, count_parameters
+from stormpsr.models.stream import count_multiply_adds, count_parameters
 from stormpsr.models.temporal import (
     AveragedModel,
     LSTMModel,

@@ -20,7 +20,7 @@ from stormpsr.data.sources import Frame
 from stormpsr.procedure.model import Procedure
 
 if find_spec("torch"):  # so that test files may ask for timm, which imports torchvision
-    from stormpsr.models.torchvision_ops import make_torchvision_importable
+    from stormpsr.models.backbones import make_torchvision_importable
 
     make_torchvision_importable()
 

@@ -11,7 +11,7 @@ import torch
 
 from stormpsr.config import load_config
 from stormpsr.models.backbones import create_backbone
-from stormpsr.models.losses import supervised_contrastive_loss
+from stormpsr.models.encoder import supervised_contrastive_loss
 from stormpsr.models.stream import SpatioTemporalModel, build_stream
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.optimisers import make_optimiser

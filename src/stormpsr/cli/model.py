@@ -40,7 +40,7 @@ def show_command(
     from stormpsr.cli.options import need_train_extra
 
     need_train_extra("showing a model")
-    from stormpsr.models.summary import stage_sizes
+    from stormpsr.models.stream import stage_sizes
 
     config, n_components = _settings_and_components(source, override or [], components)
     stages = stage_sizes(config, n_components)

@@ -19,8 +19,6 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 import yaml
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stormpsr.data.annotated_frames import FrameSet
@@ -28,7 +26,16 @@ from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.detectors.calibration import Calibration
 from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE, Detection, sorted_best
 from stormpsr.errors import InputError
-from stormpsr.files import read_json_object, replacing, write_json, write_text
+from stormpsr.files import read_json_object
+from stormpsr.models.checkpoint import (
+    CONFIG_FILE,
+    METRICS_FILE,
+    MODEL_FILE,
+    PROCEDURE_FILE,
+    fill,
+    read_tensors,
+    write_folder,
+)
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_batches import Batch
 from stormpsr.training.detector_settings import OnTraining, TrainingResult, TrainingSettings
@@ -81,10 +88,6 @@ class StateDetector(ABC):
             )
 
 
-MODEL_FILE = "model.safetensors"
-CONFIG_FILE = "config.yaml"
-PROCEDURE_FILE = "procedure.yaml"
-METRICS_FILE = "metrics.json"
 _CHUNK = 32  # images per forward pass
 
 T = TypeVar("T")
@@ -144,15 +147,14 @@ class TorchDetector(StateDetector):
 
     # ------------------------------------------------------------------ files
     def save(self, folder: str | Path) -> None:
-        folder = Path(folder)
-        tensors = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
-        with replacing(folder / MODEL_FILE) as draft:
-            save_file(tensors, draft)
         config = {"kind": self.kind, "settings": self.settings(), "calibration": asdict(self.calibration)}
-        write_text(folder / CONFIG_FILE, yaml.safe_dump(config, sort_keys=False))
-        self.procedure.save(folder / PROCEDURE_FILE)
-        if self.metrics:
-            write_json(folder / METRICS_FILE, self.metrics)
+        write_folder(
+            folder,
+            config=yaml.safe_dump(config, sort_keys=False),
+            tensors=self.network.state_dict(),
+            procedure=self.procedure,
+            metrics=self.metrics,
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> TorchDetector:
@@ -165,25 +167,13 @@ class TorchDetector(StateDetector):
             detector.calibration = numbers_of(Calibration, config.get("calibration", {}))
         except InputError as error:
             raise InputError(error.problem, path=folder / CONFIG_FILE, cure=error.cure) from error
-        detector.load_weights(folder / MODEL_FILE)
-        metrics = folder / METRICS_FILE
-        if metrics.is_file():
-            detector.metrics = read_json_object(metrics, "table of metrics", cure="delete it")
+        weights = folder / MODEL_FILE
+        if not weights.is_file():
+            raise InputError("there is no such file", path=weights, cure="the detector's folder is incomplete")
+        fill(detector.network, read_tensors(weights, may_be_unnamed=True), weights)
+        if (folder / METRICS_FILE).is_file():
+            detector.metrics = read_json_object(folder / METRICS_FILE, "table of metrics", cure="delete it")
         return detector
-
-    def load_weights(self, path: Path) -> None:
-        """The tensors of a file; they must fit exactly."""
-        try:
-            tensors = load_file(path)
-            self.network.load_state_dict(tensors, strict=True)
-        except FileNotFoundError:
-            raise InputError("there is no such file", path=path, cure="the detector's folder is incomplete") from None
-        except SafetensorError as error:
-            raise InputError(f"this is not a safetensors file ({error})", path=path) from None
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            cure = "it belongs to another network or another procedure"
-            raise InputError(f"its tensors do not fit ({reason})", path=path, cure=cure) from None
 
 
 class StepTrainedDetector(TorchDetector):

@@ -109,17 +109,21 @@ class CompactDetector(StepTrainedDetector):
         slower = 1.0 if self.config.weights == "none" else 0.4
         return [{"params": backbone, "lr": learning_rate * slower}, {"params": fresh, "lr": learning_rate}]
 
-    def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
-        output = self.net(images_BSS3)
-        parts_BC3 = output.part_logits_BC3.softmax(dim=-1).numpy()
-        chance_BN = self._class_probabilities(output, parts_BC3)
-        readable_B = output.readable_logit_B.sigmoid().numpy()
+    def raw_detections(
+        self, images_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None
+    ) -> list[list[Detection]]:
+        """All detections. Boxes that are known already (shares of the square) need not be located again."""
+        shares_B4 = self.net.locator.locate(images_BSS3) if shares_B4 is None else shares_B4
+        output = self.net.read(self.net.crop(images_BSS3, shares_B4))
+        parts_BC3 = output.part_logits_BC3.softmax(dim=-1).cpu().numpy()
+        probability_BN = self._class_probabilities(output, parts_BC3)
+        readable_B = output.readable_logit_B.sigmoid().cpu().numpy()
+        corners_B4 = (shares_B4 * self.image_size).clamp(0, self.image_size).tolist()
         found: list[list[Detection]] = []
         for row, placement in enumerate(placements):
-            best = int(chance_BN[row].argmax())
-            corners = [float(side) for side in output.best_corners_B4[row].clamp(0, self.image_size)]
-            box = placement.back(corners[0], corners[1], corners[2], corners[3])
-            confidence = float(np.clip(chance_BN[row, best] * readable_B[row], 0, 1))
+            best = int(probability_BN[row].argmax())
+            box = placement.back(*corners_B4[row])
+            confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
             found.append([Detection(box, self.table.shown[best], confidence, parts_BC3[row])])
         return found
 
@@ -127,18 +131,18 @@ class CompactDetector(StepTrainedDetector):
     def _class_probabilities(self, output: CompactOutput, parts_BC3: NDArray[np.float32]) -> NDArray[np.float32]:
         """Probability of each shown class, given that the state can be read; (B, N)."""
         if self.wrong_parts == "error_class":
-            return np.asarray(output.state_logits_BN.softmax(dim=-1).numpy())
+            return np.asarray(output.state_logits_BN.softmax(dim=-1).cpu().numpy())
         correct_rows = [self._row_of_class[c] for c in self.table.correct]
-        chance_BN = np.zeros(output.state_logits_BN.shape, dtype=np.float32)
+        probability_BN = np.zeros(output.state_logits_BN.shape, dtype=np.float32)
         if self.wrong_parts == "component_classes":
-            culprits_BM = output.culprit_logits_BM.softmax(dim=-1).numpy()
-            chance_BN[:, correct_rows] = culprits_BM[:, : len(correct_rows)]
+            culprits_BM = output.culprit_logits_BM.softmax(dim=-1).cpu().numpy()
+            probability_BN[:, correct_rows] = culprits_BM[:, : len(correct_rows)]
             wrong_B = culprits_BM[:, len(correct_rows) :].sum(axis=1)
         else:
             # the surest accusation, not the chance that any of them holds: small doubts about eleven parts add up
             wrong_B = parts_BC3[:, :, WRONG].max(axis=1)
-            among_correct = output.state_logits_BN[:, correct_rows].softmax(dim=-1).numpy()
-            chance_BN[:, correct_rows] = among_correct * (1 - wrong_B)[:, None]
+            among_correct = output.state_logits_BN[:, correct_rows].softmax(dim=-1).cpu().numpy()
+            probability_BN[:, correct_rows] = among_correct * (1 - wrong_B)[:, None]
         if self.procedure.error_class is not None:
-            chance_BN[:, self._row_of_class[self.procedure.error_class]] = wrong_B
-        return chance_BN
+            probability_BN[:, self._row_of_class[self.procedure.error_class]] = wrong_B
+        return probability_BN

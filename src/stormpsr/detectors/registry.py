@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from stormpsr.detectors.base import CONFIG_FILE, StateDetector, read_config
+from stormpsr.detectors.base import StateDetector, read_config
 from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import CONFIG_FILE
 from stormpsr.procedure.model import Procedure
 
 DetectorKind = Literal["compact", "yolox", "yolov8"]

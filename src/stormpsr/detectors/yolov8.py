@@ -27,7 +27,7 @@ from stormpsr.data.images import Placement
 from stormpsr.detectors.base import TorchDetector, numbers_of
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError, MissingExtraError
-from stormpsr.models.torchvision_ops import make_torchvision_importable
+from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.detector_settings import OnTraining, TrainingProgress, TrainingResult, TrainingSettings
 from stormpsr.training.tasks.detector import PAUSE_FOLDER, calibrate

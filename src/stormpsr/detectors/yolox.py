@@ -19,7 +19,7 @@ from stormpsr.data.images import Placement
 from stormpsr.detectors.base import StepTrainedDetector, numbers_of
 from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError, MissingExtraError
-from stormpsr.models.torchvision_ops import make_torchvision_importable
+from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.training.detector_batches import Batch
 

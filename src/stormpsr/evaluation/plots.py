@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stormpsr.detectors.calibration import Reliability
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.summary import RecordingResult, Summary, recognised_within
+from stormpsr.evaluation.wording import counted, number, seconds
 from stormpsr.procedure.model import Procedure, bit_string
 
 if TYPE_CHECKING:
@@ -33,52 +34,51 @@ _STYLES: dict[str, dict[str, Any]] = {
     "completed, never recognised": {"marker": "D", "color": _MISSED, "s": 26, "zorder": 3},
     "false alarm": {"marker": "x", "color": _FALSE, "s": 30, "linewidths": 1.8, "zorder": 5},
 }
-_MOST_TIMELINES = 8
 _WIDTH_INCHES, _CURVE_INCHES, _ROW_INCHES, _MARGIN_INCHES = 10.0, 2.8, 0.18, 0.1
+_MOST_INCHES = 15.0  # of height: an image that fits on a page or two screens
+_DOTS_PER_INCH = 130
 
 
 def plot_summary(summary: Summary, procedure: Procedure, path: Path) -> None:
-    """Draw the curve of steps recognised within t seconds, and a timeline per recording (the first eight)."""
-    try:
-        from matplotlib.figure import Figure  # no pyplot: nothing global, no screen needed
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise MissingExtraError("drawing", "plot", "matplotlib") from error
-    shown = summary.recordings[:_MOST_TIMELINES]
-    heights = [_CURVE_INCHES] + [1.0 + _ROW_INCHES * max(len(_steps_of(result)), 2) for result in shown]
-    layout = ConstrainedLayoutEngine(w_pad=_MARGIN_INCHES, h_pad=_MARGIN_INCHES)
-    figure = Figure(figsize=(_WIDTH_INCHES, sum(heights) + 0.6), layout=layout, facecolor="white")
+    """Draw the curve of steps recognised within t seconds, and timelines of as many recordings as fit below it."""
+    heights, shown = [_CURVE_INCHES], list[RecordingResult]()
+    for result in summary.recordings:
+        height = 1.0 + _ROW_INCHES * max(len(_steps_of(result)), 2)
+        if shown and sum(heights) + height > _MOST_INCHES - 0.6:
+            break
+        heights.append(height)
+        shown.append(result)
+    figure = _new_figure(_WIDTH_INCHES, sum(heights) + 0.6)
+    figure.set_layout_engine("constrained", w_pad=_MARGIN_INCHES, h_pad=_MARGIN_INCHES)
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     _draw_curve(axes[0], summary)
     for axis, result in zip(axes[1:], shown, strict=True):
         _draw_timeline(axis, result, procedure)
-    _draw_legend(figure)
     hidden = len(summary.recordings) - len(shown)
-    if hidden:
-        figure.supxlabel(f"{hidden} more recordings are not shown", fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    _draw_legend(figure, f"{counted(hidden, 'more recording')} not shown" if hidden else None)
+    _write(figure, path)
 
 
-def _draw_legend(figure: Figure) -> None:
-    """One for all timelines, below them."""
+def _draw_legend(figure: Figure, note: str | None) -> None:
+    """One for all timelines, below them, with a note above it."""
     from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], linestyle="none", marker=style["marker"], color=style["color"], markersize=7, label=name)
         for name, style in _STYLES.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    sizes = {"fontsize": 8, "title_fontsize": 9}
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, title=note, frameon=False, **sizes)
 
 
 def _draw_curve(axis: Axes, summary: Summary) -> None:
     delays = sorted(m.delay_frames / r.fps for r in summary.recordings for m in r.by_definition.matches)
     end = max(delays[-1] * 1.05, 1.0) if delays else 1.0
-    seconds = [0.0, *delays, end]  # the curve rises at these moments and nowhere else
-    shares = recognised_within(summary.recordings, seconds)
+    times = [0.0, *delays, end]  # the curve rises at these moments and nowhere else
+    shares = recognised_within(summary.recordings, times)
     n_labels = sum(len(result.labels) for result in summary.recordings)
     if n_labels:
-        axis.step(seconds, shares, where="post", color=_RECOGNISED, linewidth=2)
+        axis.step(times, shares, where="post", color=_RECOGNISED, linewidth=2)
     if delays:
         mean = float(np.mean(delays))
         axis.axvline(mean, color=_COMPLETED, linewidth=1, linestyle="--")
@@ -112,8 +112,8 @@ def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure) ->
     row = {step_id: i for i, step_id in enumerate(_steps_of(result))}
     scores = result.by_definition
     for match in scores.matches:
-        seconds = [match.label_frame / result.fps, match.event_frame / result.fps]
-        axis.plot(seconds, [row[match.step_id]] * 2, color=_RECOGNISED, alpha=0.35)
+        both = [match.label_frame / result.fps, match.event_frame / result.fps]
+        axis.plot(both, [row[match.step_id]] * 2, color=_RECOGNISED, alpha=0.35)
     points = {
         "recognised": [(m.event_frame, m.step_id) for m in scores.matches],
         "completed": [(m.label_frame, m.step_id) for m in scores.matches],
@@ -129,8 +129,8 @@ def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure) ->
     axis.set_xlim(0, max(last / result.fps * 1.03, 1.0))
     axis.set_xlabel("seconds", fontsize=8)
     axis.tick_params(axis="x", labelsize=8)
-    delay = "–" if result.scores.delay_seconds is None else f"{result.scores.delay_seconds:.1f} s"
-    figures = f"POS {result.scores.pos:.3f}   F1 {result.scores.f1:.3f}   tau {delay}"
+    scored = result.scores
+    figures = f"POS {number(scored.pos)}   F1 {number(scored.f1)}   tau {seconds(scored.delay_seconds)}"
     axis.set_title(f"{result.name}   {figures}", loc="left", fontsize=9)
     axis.grid(axis="x", alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
@@ -151,21 +151,17 @@ def plot_embeddings(
     """Project the embeddings of one recording with t-SNE and draw them twice, by state and by time."""
     if len(embedding_FD) < 10:
         raise InputError(f"{len(embedding_FD)} frames are too few for an image", cure="take more of the frames")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("drawing", "plot", "matplotlib") from error
     point_F2 = _project(np.asarray(embedding_FD, dtype=np.float32), seed)
     states = [tuple(int(bit) for bit in row) for row in states_FC]
     in_order = list(dict.fromkeys(states))
-    figure = Figure(figsize=(13, 5.6), layout="constrained", facecolor="white")
+    figure = _new_figure(13, 5.6)
     by_state, by_time = figure.subplots(1, 2)
     _draw_path(by_state, point_F2)
     colours = _spread_colours(len(in_order))
-    for number, state in enumerate(in_order):
+    for i, state in enumerate(in_order):
         chosen = np.array([other == state for other in states])
-        name = bit_string(state) if number < _MOST_NAMED_STATES else None
-        by_state.scatter(*point_F2[chosen].T, s=14, color=colours[number], label=name, zorder=2)
+        name = bit_string(state) if i < _MOST_NAMED_STATES else None
+        by_state.scatter(*point_F2[chosen].T, s=14, color=colours[i], label=name, zorder=2)
     by_state.set_title(f"by state ({procedure.name}, in order of appearance)", fontsize=10)
     by_state.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     _draw_path(by_time, point_F2)
@@ -176,8 +172,7 @@ def plot_embeddings(
     for axis in (by_state, by_time):
         axis.set_xticks([])
         axis.set_yticks([])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    _write(figure, path)
 
 
 def _project(embedding_FD: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
@@ -262,11 +257,7 @@ def draw_reliability(path: Path, named: Sequence[tuple[str, Reliability]]) -> No
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise MissingExtraError("drawing", "plot", "matplotlib") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = _new_figure(width, height)
     return figure, figure.add_subplot()
 
 
@@ -274,5 +265,18 @@ def _save(figure: Figure, axis: Axes, path: Path, *, grid: bool = True) -> None:
     if grid:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
+    _write(figure, path, bbox_inches="tight")
+
+
+# ---------------------------------------------------------------------- figures as files
+def _new_figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure  # no pyplot: nothing global, no screen needed
+    except ImportError as error:
+        raise MissingExtraError("drawing", "plot", "matplotlib") from error
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def _write(figure: Figure, path: Path, **options: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, bbox_inches="tight")
+    figure.savefig(path, dpi=_DOTS_PER_INCH, **options)

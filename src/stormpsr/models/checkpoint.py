@@ -1,17 +1,18 @@
-"""Trained networks on disk: a folder that needs nothing else to be used.
+"""Trained networks on disk: a folder that needs nothing else to be used. Streams and detectors have the same.
 
-    model.safetensors   the tensors: `encoder.*`, and `temporal.*` once the temporal model is trained
+    model.safetensors   the tensors; of a stream: `encoder.*`, and `temporal.*` once the temporal model is trained
     config.yaml         every setting
     procedure.yaml      what the outputs mean
     metrics.json        how good it was, and on what
 
 A checkpoint is there completely or not at all. It is read strictly: a tensor too many, too few or of another shape is
-an error, and nothing in it is ever executed.
+an error, and no code is ever read from it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from stormpsr.files import read_json_object, replacing, replacing_folder, write_
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from stormpsr.models.encoder import SpatialEncoder
@@ -31,18 +33,44 @@ if TYPE_CHECKING:
     from stormpsr.models.stream import SpatioTemporalModel
 
 
-MODEL_FILE, CONFIG_FILE, PROCEDURE_FILE, METRICS_FILE = (
+MODEL_FILE, CONFIG_FILE, PROCEDURE_FILE, METRICS_FILE = FILES = (
     "model.safetensors",
     "config.yaml",
     "procedure.yaml",
     "metrics.json",
 )
-_FORMAT = "stormpsr checkpoint 1"
+_FORMAT, _OLD_FORMAT = "stormpsr checkpoint 2", "stormpsr checkpoint 1"
+# parts of tensor names in files of the old format, and of detectors without any
+_RENAMED = {"look": "cross_attention", "think": "mlp", "norm_thought": "norm_mlp", "taste": "reading_score"}
 
 
+# ---------------------------------------------------------------------- where to compute
+def device_of(name: str | torch.device) -> torch.device:
+    """The device that a name means: `auto` (the first that this machine has), `cpu`, `cuda`, `cuda:1` or `mps`."""
+    import torch
+
+    has = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next((kind for kind, there in has.items() if there), "cpu"))
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        cure = "choose auto, cpu, cuda, cuda:1 (the second GPU) or mps"
+        raise InputError(f"there is no device {str(name)!r}", cure=cure) from None
+    n_gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    if not has.get(device.type, True) or (device.type == "cuda" and (device.index or 0) >= n_gpus):
+        there = ["cpu", *(f"cuda:{k}" for k in range(n_gpus) if has["cuda"]), *(["mps"] if has["mps"] else [])]
+        problem = f"device {str(name)!r} is not available here"
+        raise InputError(
+            problem, cure=f"choose auto or one of: {', '.join(there)} (or install a build of torch for it)"
+        )
+    return device
+
+
+# ---------------------------------------------------------------------- streams
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A checkpoint that has been read."""
+    """A stream's checkpoint that has been read."""
 
     path: Path
     config: Config
@@ -60,9 +88,7 @@ class Checkpoint:
         from stormpsr.models.stream import build_encoder
 
         encoder = build_encoder(self.config.encoder, weights="none")
-        prefix = "encoder."
-        own = {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
-        self._fill(encoder, own)
+        fill(encoder, self._below("encoder."), self.path / MODEL_FILE)
         return encoder
 
     def locator(self) -> Locator:
@@ -70,8 +96,7 @@ class Checkpoint:
         from stormpsr.models.locator import Locator
 
         locator = Locator()
-        prefix = "encoder.locator."
-        self._fill(locator, {k.removeprefix(prefix): t for k, t in self.tensors.items() if k.startswith(prefix)})
+        fill(locator, self._below("encoder.locator."), self.path / MODEL_FILE)
         return locator
 
     def stream(self) -> SpatioTemporalModel:
@@ -82,24 +107,11 @@ class Checkpoint:
             cure = "train the temporal model first, or give a checkpoint that has one"
             raise InputError("this checkpoint holds a spatial encoder alone", path=self.path, cure=cure)
         stream = build_stream(self.config, self.procedure.n_components, weights="none")
-        self._fill(stream, self.tensors)
+        fill(stream, self.tensors, self.path / MODEL_FILE)
         return stream
 
-    def _fill(self, module: Any, tensors: Mapping[str, Tensor]) -> None:
-        wanted = module.state_dict()
-        problems = [f"tensor {name!r} is missing" for name in wanted if name not in tensors]
-        problems += [f"tensor {name!r} is not part of the network" for name in tensors if name not in wanted]
-        problems += [
-            f"tensor {name!r} has the shape {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}"
-            for name, tensor in wanted.items()
-            if name in tensors and tensors[name].shape != tensor.shape
-        ]
-        if problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            cure = f"{CONFIG_FILE} and {MODEL_FILE} do not belong together"
-            raise InputError(f"{problems[0]}{more}", path=self.path / MODEL_FILE, cure=cure)
-        module.load_state_dict(tensors, strict=True)
-        module.eval()
+    def _below(self, prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
 
 def save_checkpoint(
@@ -111,18 +123,10 @@ def save_checkpoint(
     metrics: Mapping[str, Any],
 ) -> None:
     """Write a checkpoint; one that is there already is replaced. Tensors have the names of a `SpatioTemporalModel`."""
-    from safetensors.torch import save_file
-
     folder = Path(folder)
     if folder.exists() and not (folder / MODEL_FILE).is_file() and (folder.is_file() or any(folder.iterdir())):
         raise InputError("this is no checkpoint, and would be overwritten", path=folder, cure="choose another name")
-    with replacing_folder(folder) as draft:
-        write_text(draft / CONFIG_FILE, dump_config(config))
-        procedure.save(draft / PROCEDURE_FILE)
-        write_json(draft / METRICS_FILE, dict(sorted(metrics.items())))
-        own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        with replacing(draft / MODEL_FILE) as path:
-            save_file(own, path, metadata={"format": _FORMAT})
+    write_folder(folder, config=dump_config(config), tensors=tensors, procedure=procedure, metrics=metrics)
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:
@@ -130,7 +134,7 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError("there is no such checkpoint", path=folder, cure="give the folder that training wrote")
-    for name in (MODEL_FILE, CONFIG_FILE, PROCEDURE_FILE, METRICS_FILE):
+    for name in FILES:
         if not (folder / name).is_file():
             raise InputError(f"the checkpoint has no {name}", path=folder, cure="give the folder that training wrote")
     return Checkpoint(
@@ -138,23 +142,8 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
         config=load_config(folder / CONFIG_FILE),
         procedure=Procedure.load(folder / PROCEDURE_FILE),
         metrics=read_json_object(folder / METRICS_FILE),
-        tensors=_read_tensors(folder / MODEL_FILE),
+        tensors=read_tensors(folder / MODEL_FILE),
     )
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            found = (file.metadata() or {}).get("format")
-            if found != _FORMAT:
-                raise InputError(
-                    f"the format is {found!r}, not {_FORMAT!r}", path=path, cure="give one of this package"
-                )
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # the file is no mapping
-    except SafetensorError as error:
-        raise InputError(f"the tensors cannot be read ({error})", path=path, cure="copy or train it again") from error
 
 
 def encoder_digest(encoder: SpatialEncoder) -> str:
@@ -166,3 +155,63 @@ def encoder_digest(encoder: SpatialEncoder) -> str:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
+
+
+# ---------------------------------------------------------------------- the folder, of streams and detectors
+def write_folder(
+    folder: str | Path,
+    *,
+    config: str,
+    tensors: Mapping[str, Tensor],
+    procedure: Procedure,
+    metrics: Mapping[str, Any],
+) -> None:
+    """Write the four files, all at once; whatever else is in the folder stays there."""
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    with replacing_folder(folder) as draft:
+        for other in folder.iterdir() if folder.is_dir() else ():
+            if other.name not in FILES:
+                shutil.copytree(other, draft / other.name) if other.is_dir() else shutil.copy2(other, draft)
+        write_text(draft / CONFIG_FILE, config)
+        procedure.save(draft / PROCEDURE_FILE)
+        write_json(draft / METRICS_FILE, dict(sorted(metrics.items())))
+        own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        with replacing(draft / MODEL_FILE) as path:
+            save_file(own, path, metadata={"format": _FORMAT})
+
+
+def read_tensors(path: Path, *, may_be_unnamed: bool = False) -> dict[str, Tensor]:
+    """The tensors of a file under the names that they have today. Detectors used not to name their format."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = (file.metadata() or {}).get("format")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # the file is no mapping
+    except SafetensorError as error:
+        raise InputError(f"the tensors cannot be read ({error})", path=path, cure="copy or train it again") from error
+    if found == _FORMAT:
+        return tensors
+    if found != _OLD_FORMAT and not (may_be_unnamed and found in (None, "pt")):
+        raise InputError(f"the format is {found!r}, not {_FORMAT!r}", path=path, cure="give one of this package")
+    return {".".join(_RENAMED.get(part, part) for part in name.split(".")): t for name, t in tensors.items()}
+
+
+def fill(module: Any, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put tensors into a network, which must have exactly these, and make it ready for use."""
+    wanted = module.state_dict()
+    problems = [f"tensor {name!r} is missing" for name in wanted if name not in tensors]
+    problems += [f"tensor {name!r} is not part of the network" for name in tensors if name not in wanted]
+    problems += [
+        f"tensor {name!r} has the shape {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        cure = f"{CONFIG_FILE}, {PROCEDURE_FILE} and {MODEL_FILE} do not belong together"
+        raise InputError(f"{problems[0]}{more}", path=path, cure=cure)
+    module.load_state_dict(tensors, strict=True)
+    module.eval()

@@ -1,15 +1,15 @@
-"""A compact detector for one assembly per image, in two looks.
+"""A compact detector for one assembly per image, in two stages.
 
-The first look, at a small copy of the image, says where the assembly is: which cell holds its middle, and how far the
-sides of its box are from there. The second look is at a square cut out around that box, in the image's own resolution:
-a small backbone gives features, and learned queries, one for each component and two for the whole, ask them: is every
-part absent, correct or wrong; which state is it; can the state be read at all.
+The locator sees a small copy of the image and says where the assembly is: which cell holds its middle, and how far the
+sides of its box are from there. The reader sees a square crop around that box, in the image's own resolution: a small
+backbone gives features, and learned queries, one for each component and two for the whole, read them by
+cross-attention: is every part absent, correct or wrong; which state is it; can the state be read at all.
 
-The second look spends all its pixels on the assembly, which fills a part of the image and whose smallest parts are a
-few pixels thick. Asking per component is what tells states apart that differ by a pin.
+The crop spends all its pixels on the assembly, which fills a part of the image and whose smallest parts are a few
+pixels thick. Asking per component is what tells states apart that differ by a pin.
 
-Shape legend: B images, S pixels of a side, P pixels of a side of the cut-out, K cells, D dimensions, T tokens,
-Q queries, C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels).
+Shape legend: B images, S pixels of a side, P pixels of a side of the crop, K cells, D dimensions, T tokens, Q queries,
+C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stormpsr.errors import InputError
-from stormpsr.models.attention_pooling import ReadByQueries
+from stormpsr.models.backbones import AttentionPooling
 from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
 from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
 
@@ -34,12 +34,12 @@ class CompactConfig:
     """The network's shape."""
 
     image_size: int = 160  # pixels of a side, a multiple of 32
-    crop_size: int = 112  # pixels of a side of the second look, a multiple of 16
+    crop_size: int = 112  # pixels of a side of the crop that is read, a multiple of 16
     backbone: str = "tf_efficientnet_lite0"  # any timm network with features at strides 8 and 16
     weights: str = "package"  # package, hub, none, or a file: see stormpsr.models.backbones
     frozen_stride: int = 4  # layers of a trained backbone up to this stride stay as they are: faster by half; 0: none
     width: int = 96  # D: channels of the features that are read
-    turn_degrees: float = 45.0  # how far cut-outs are turned in training, either way
+    turn_degrees: float = 45.0  # how far crops are turned in training, either way
     heads: int = 4  # of the attention
 
     def __post_init__(self) -> None:
@@ -66,15 +66,12 @@ class Targets:
 
 @dataclass(frozen=True, eq=False)
 class CompactOutput:
-    """What the network says, before any of it is made a probability."""
+    """What was read in the crops, before any of it is made a probability."""
 
-    cell_logits_BK: Tensor
-    corners_BK4: Tensor
     readable_logit_B: Tensor
     state_logits_BN: Tensor
     culprit_logits_BM: Tensor  # states without error classes, then one class per component that is wrong
     part_logits_BC3: Tensor
-    best_corners_B4: Tensor  # the box that was looked into
 
 
 class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by the type checker
@@ -85,7 +82,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         self.config = config
         d, n_components = config.width, procedure.n_components
         self.locator = Locator()
-        self.reader = ReadByQueries(
+        self.reader = AttentionPooling(
             backbone=config.backbone,
             weights=config.weights,
             image_size=config.crop_size,
@@ -110,34 +107,34 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         self.register_buffer("std_3", torch.tensor(settings["std"], dtype=torch.float32))
 
     # ------------------------------------------------------------------ forward
-    def forward(self, image_BSS3: Tensor, truth: Targets | None = None) -> CompactOutput:
-        """Look at images. With targets, wrongly placed boxes are replaced by true ones before the second look."""
-        side = self.config.image_size
-        cell_logits_BK, shares_BK4 = self.locator(image_BSS3)
-        best_B4 = best_box(cell_logits_BK, shares_BK4).detach()
-        seen_BPP3 = self._cut_out(image_BSS3, best_B4, truth)
-        scaled_BPP3 = (seen_BPP3 / 255.0 - self.mean_3) / self.std_3
+    def forward(self, image_BSS3: Tensor) -> CompactOutput:
+        """What is read around the boxes that the locator finds."""
+        return self.read(self.crop(image_BSS3, self.locator.locate(image_BSS3)))
+
+    def read(self, crop_BPP3: Tensor) -> CompactOutput:
+        """What crops of the assembly show."""
+        scaled_BPP3 = (crop_BPP3 / 255.0 - self.mean_3) / self.std_3
         queries_BQD = self.reader(scaled_BPP3.permute(0, 3, 1, 2))
         part_logits_BC3 = self.part_head(queries_BQD[:, 2:]) + self.part_bias
         return CompactOutput(
-            cell_logits_BK=cell_logits_BK,
-            corners_BK4=shares_BK4 * side,
             readable_logit_B=self.readable_head(queries_BQD[:, 0])[:, 0],
             state_logits_BN=self.state_head(queries_BQD[:, 1]) + self._evidence_of_parts(part_logits_BC3),
             culprit_logits_BM=self.culprit_head(queries_BQD[:, 1]),
             part_logits_BC3=part_logits_BC3,
-            best_corners_B4=best_B4 * side,
         )
 
-    def _cut_out(self, image_BSS3: Tensor, shares_B4: Tensor, truth: Targets | None) -> Tensor:
-        """A square around each box, (B, P, P, 3). In training it is turned, moved and scaled a little."""
+    def crop(self, image_BSS3: Tensor, shares_B4: Tensor, truth: Targets | None = None) -> Tensor:
+        """A square around each box, (B, P, P, 3). With targets, for training, it is turned, moved and scaled a little,
+
+        and wrongly placed boxes are replaced by true ones.
+        """
         if truth is None:
             return crop(image_BSS3, shares_B4, self.config.crop_size)
-        n, turn = len(shares_B4), math.radians(self.config.turn_degrees)
+        n, turn, device = len(shares_B4), math.radians(self.config.turn_degrees), shares_B4.device
         motion = Motion(
-            shift_B2=(torch.rand(n, 2) - 0.5) * 0.16,
-            scale_B=0.9 + 0.25 * torch.rand(n),
-            angle_B=(torch.rand(n) * 2 - 1) * turn,
+            shift_B2=((torch.rand(n, 2) - 0.5) * 0.16).to(device),
+            scale_B=(0.9 + 0.25 * torch.rand(n)).to(device),
+            angle_B=((torch.rand(n) * 2 - 1) * turn).to(device),
         )
         return crop(image_BSS3, self._corrected(shares_B4, truth), self.config.crop_size, motion)
 
@@ -159,11 +156,11 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
     # ------------------------------------------------------------------ loss
     def losses(self, image_BSS3: Tensor, targets: Targets) -> dict[str, Tensor]:
         """The parts of the loss; their sum is minimised."""
-        output = self(image_BSS3, targets)
+        cell_logits_BK, shares_BK4 = self.locator(image_BSS3)
+        best_B4 = best_box(cell_logits_BK, shares_BK4).detach()
+        output = self.read(self.crop(image_BSS3, best_B4, targets))
         seen, side = targets.readable_B, self.config.image_size
-        where, box = box_losses(
-            output.cell_logits_BK[seen], output.corners_BK4[seen] / side, targets.corners_B4[seen] / side
-        )
+        where, box = box_losses(cell_logits_BK[seen], shares_BK4[seen], targets.corners_B4[seen] / side)
         state_R = targets.state_B[seen]
         part_RC = targets.part_BC[seen]
         return {

@@ -3,7 +3,7 @@
 
 The assembly often fills a third of a first-person image, and its smallest parts are a few pixels wide. A network that
 spends all its pixels on the assembly sees more of it, and need not learn to find it. The detector and the spatial
-encoder both look this way.
+encoder both see such crops.
 
 Shape legend: B images, H height, W width, 3 colours, K cells of a grid, R rows of images with a box, 4 corners
 (left, top, right, bottom as shares of the image).
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_LOOK = 80  # pixels of a side that the locator sees: enough to find a thing, too few to read it
+_INPUT_SIZE = 80  # pixels of a side that the locator sees: enough to find a thing, too few to read it
 _CELLS = 20  # of a side
 _WIDEN = 1.25  # what surrounds the assembly tells whether a hand covers it
 _LEAST_SIDE = 0.05  # of a box, as a share of the image
@@ -42,20 +42,20 @@ class Locator(nn.Module):
     def forward(self, image_BHW3: Tensor) -> tuple[Tensor, Tensor]:
         """A logit per cell, (B, K), and the box that each cell proposes, (B, K, 4). Images go from 0 to 255."""
         image = (image_BHW3.permute(0, 3, 1, 2).to(self.sign_4.dtype) - _GREY) / _GREY
-        if image.shape[-2:] != (_LOOK, _LOOK):
-            image = functional.interpolate(image, size=(_LOOK, _LOOK), mode="area")
+        if image.shape[-2:] != (_INPUT_SIZE, _INPUT_SIZE):
+            image = functional.interpolate(image, size=(_INPUT_SIZE, _INPUT_SIZE), mode="area")
         fine = self.fine(image.contiguous(memory_format=torch.channels_last))
         around = functional.interpolate(self.coarse(fine), scale_factor=2.0, mode="nearest")
-        said = self.where(fine + around)
-        distance_BK4 = functional.softplus(said[:, 1:]).flatten(2).transpose(1, 2) * (2 / _CELLS)
-        return said[:, 0].flatten(1), self.middle_K4 + self.sign_4 * distance_BK4
+        output = self.where(fine + around)
+        distance_BK4 = functional.softplus(output[:, 1:]).flatten(2).transpose(1, 2) * (2 / _CELLS)
+        return output[:, 0].flatten(1), self.middle_K4 + self.sign_4 * distance_BK4
 
     def locate(self, image_BHW3: Tensor) -> Tensor:
         """The box that the surest cell proposes, (B, 4)."""
         return best_box(*self(image_BHW3))
 
     def loss(self, image_BHW3: Tensor, corners_B4: Tensor) -> Tensor:
-        """How surprising the right cells are, and how far the boxes are off that they and their neighbours propose."""
+        """The cross entropy of the right cells, and how far off the boxes of these and their neighbours are."""
         logits_BK, proposed_BK4 = self(image_BHW3)
         where, box = box_losses(logits_BK, proposed_BK4, corners_B4)
         return where + box

@@ -3,7 +3,8 @@
 All have the same interface, `forward(embedding_BND, mask_BN) -> logits_BC`. The mask is False for frames before
 the recording began; what stands in their place has no influence. Clips are aligned at their last frame.
 
-Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width of the model, C components.
+Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width of the model, C components,
+M members.
 """
 
 # mypy: disallow-subclassing-any=False
@@ -42,8 +43,8 @@ class AveragedModel(TemporalModel):
         self.members = nn.ModuleList(members)
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
-        chance_BC = torch.stack([torch.sigmoid(member(embedding_BND, mask_BN)) for member in self.members]).mean(dim=0)
-        return torch.logit(chance_BC, eps=1e-6)
+        logits_MBC = torch.stack([member(embedding_BND, mask_BN) for member in self.members])
+        return torch.logit(torch.sigmoid(logits_MBC).mean(dim=0), eps=1e-6)
 
 
 class TransformerModel(TemporalModel):
@@ -174,12 +175,12 @@ class MLPModel(TemporalModel):
 class StatesModel(TemporalModel):
     """What each frame says about each component, pooled over the window; the same weights for all components.
 
-    A linear layer reads from every frame whether each component is absent, correct or wrong. A few queries, each with a
-    taste for a part of the window and for sure readings, average what was read; a small network compares the averages.
+    A linear layer reads from every frame whether each component is absent, correct or wrong. A few queries
+    pool what was read by attention: each scores places in the window and readings; a small network compares the means.
     Components share everything but a bias, so every one of them teaches all others: a model for little data, with some
     ten thousand parameters. What it reads can be taught the labelled state of every frame, and the small network also
     the states at both ends of the window (`frame_state_weight`): that a part was put on says more than that it changed.
-    The answer is the mean of two: what is said of the change, and the chance that the states at the ends differ.
+    The answer is the mean of two: what is said of the change, and the probability that the states at the ends differ.
 
     The paper has no such model.
     """
@@ -200,7 +201,7 @@ class StatesModel(TemporalModel):
         self.scale = nn.BatchNorm1d(embedding_dim, affine=False)
         self.read = nn.Linear(embedding_dim, 3 * n_components)
         self.context = nn.Linear(embedding_dim, context)
-        self.taste = nn.Linear(6, queries)  # for readings: probabilities and their logarithms
+        self.reading_score = nn.Linear(6, queries)  # of readings: probabilities and their logarithms
         place_N = torch.linspace(-1, 1, n_frames) if n_frames > 1 else torch.zeros(1)
         self.place_QN = nn.Parameter(torch.linspace(-4, 4, queries)[:, None] * place_N)  # from the oldest to the newest
         self.compare = nn.Sequential(
@@ -218,8 +219,8 @@ class StatesModel(TemporalModel):
             return logit_BC
         first_BC, last_BC = ends_BC23.softmax(dim=-1)[..., 1].unbind(dim=-1)  # correct
         differ_BC = first_BC * (1 - last_BC) + last_BC * (1 - first_BC)
-        chance_BC = torch.lerp(torch.sigmoid(logit_BC), differ_BC, self.ends_share)
-        return torch.logit(chance_BC, eps=1e-6)
+        probability_BC = torch.lerp(torch.sigmoid(logit_BC), differ_BC, self.ends_share)
+        return torch.logit(probability_BC, eps=1e-6)
 
     def with_states(self, embedding_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of a change, (B, C); of what each frame shows: absent, correct, wrong, (B, N, C, 3); of what is true
@@ -231,13 +232,13 @@ class StatesModel(TemporalModel):
         logits_BNC3 = self.read(scaled_BND).unflatten(-1, (self.n_components, 3))
         log_BNC3 = torch.log_softmax(logits_BNC3, dim=-1)
         read_BNC3 = log_BNC3.exp()
-        taste_BNCQ = self.taste(torch.cat([read_BNC3, log_BNC3.clamp(min=-6) / 3], dim=-1))
+        score_BNCQ = self.reading_score(torch.cat([read_BNC3, log_BNC3.clamp(min=-6) / 3], dim=-1))
         hidden_B11N = ~mask_BN[:, None, None]
-        weight_BCQN = (taste_BNCQ.permute(0, 2, 3, 1) + self.place_QN).masked_fill(hidden_B11N, -1e4).softmax(dim=-1)
+        weight_BCQN = (score_BNCQ.permute(0, 2, 3, 1) + self.place_QN).masked_fill(hidden_B11N, -1e4).softmax(dim=-1)
         pooled_BCX = torch.einsum("bcqn,bncs->bcqs", weight_BCQN, read_BNC3).flatten(2)
         place_BQN = self.place_QN.masked_fill(hidden_B11N[:, 0], -1e4).softmax(dim=-1)
         context_BX = (place_BQN @ self.context(scaled_BND)).flatten(1)
         batch, n = len(mask_BN), self.n_components
         known = [pooled_BCX, context_BX[:, None].expand(-1, n, -1), self.which_CC.expand(batch, -1, -1)]
-        said_BC7 = self.compare(torch.cat(known, dim=-1))
-        return said_BC7[..., 0], logits_BNC3, said_BC7[..., 1:].unflatten(-1, (2, 3))
+        output_BC7 = self.compare(torch.cat(known, dim=-1))
+        return output_BC7[..., 0], logits_BNC3, output_BC7[..., 1:].unflatten(-1, (2, 3))

@@ -1,5 +1,5 @@
 """Training of the spatio-temporal stream: data, the three stages, and the one `fit` they share."""
 
-from stormpsr.models.torchvision_ops import make_torchvision_importable
+from stormpsr.models.backbones import make_torchvision_importable
 
 make_torchvision_importable()  # Lightning imports it, too

@@ -30,9 +30,8 @@ from stormpsr.data.sampling import (
 )
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint
-from stormpsr.models.encoder import SpatialEncoder
+from stormpsr.models.encoder import SpatialEncoder, is_detector
 from stormpsr.models.locator import Locator
-from stormpsr.models.start_weights import is_detector
 from stormpsr.models.stream import build_encoder, build_temporal
 from stormpsr.procedure.model import StateBits
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders

@@ -16,8 +16,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from stormpsr.config import Config
-from stormpsr.models.encoder import SpatialEncoder
-from stormpsr.models.losses import supervised_contrastive_loss
+from stormpsr.models.encoder import SpatialEncoder, supervised_contrastive_loss
 from stormpsr.procedure.model import StateBits
 from stormpsr.training.augment import STRENGTHS, augment, draw_motion
 from stormpsr.training.optimisers import make_optimiser
@@ -71,14 +70,14 @@ class EncoderTask(Task):
         image_BSS3, label_B, number = batch
         stage = self.config.train_encoder
         if stage.augmentation == "none":
-            image_BSS3 = self.encoder.look_at(image_BSS3)
+            image_BSS3 = self.encoder.crop_assembly(image_BSS3)
         else:
             calm = self.trainer.current_epoch >= (1 - stage.calm_share) * stage.epochs
             strength, generator = STRENGTHS["light" if calm else stage.augmentation], self._generator(number)
             motion = draw_motion(len(image_BSS3), strength, generator, image_BSS3.device)
-            image_BSS3 = self.encoder.look_at(image_BSS3, motion)
+            image_BSS3 = self.encoder.crop_assembly(image_BSS3, motion=motion)
             image_BSS3 = augment(image_BSS3, strength, generator, move=self.encoder.locator is None)
-        embedding_BD = self.encoder.embed_seen(image_BSS3)
+        embedding_BD = self.encoder.embed_crop(image_BSS3)
         loss = self._loss(self.encoder.project(embedding_BD), label_B)
         if self.read_out is not None:
             class_BC = self._class_LC.to(label_B.device)[label_B]

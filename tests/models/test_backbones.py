@@ -8,14 +8,14 @@ from types import ModuleType
 import pytest
 import torch
 
-from stormpsr.models import torchvision_ops
+from stormpsr.models import backbones
 
 
 @pytest.fixture
 def _not_imported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(torchvision_ops, "_declared", [])
+    monkeypatch.setattr(backbones, "_declared", [])
 
 
 def importing(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> list[str]:
@@ -30,16 +30,16 @@ def importing(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> l
             raise outcome
         return ModuleType(name)
 
-    monkeypatch.setattr(torchvision_ops, "import_module", import_module)
+    monkeypatch.setattr(backbones, "import_module", import_module)
     return asked
 
 
 @pytest.mark.usefixtures("_not_imported_yet")
 def test_a_torchvision_that_works_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = importing(monkeypatch, None)
-    assert torchvision_ops.make_torchvision_importable() is False
+    assert backbones.make_torchvision_importable() is False
     assert asked == ["torchvision"]
-    assert torchvision_ops._declared == []
+    assert backbones._declared == []
 
 
 @pytest.mark.usefixtures("_not_imported_yet")
@@ -47,7 +47,7 @@ def test_a_torchvision_whose_operators_are_missing_is_imported_again_after_decla
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = importing(monkeypatch, RuntimeError("operator torchvision::nms does not exist"), None)
-    assert torchvision_ops.make_torchvision_importable() is True
+    assert backbones.make_torchvision_importable() is True
     assert asked == ["torchvision", "torchvision"]
     assert hasattr(torch.ops.torchvision, "nms")
     assert hasattr(torch.ops.torchvision, "qnms")
@@ -57,10 +57,10 @@ def test_a_torchvision_whose_operators_are_missing_is_imported_again_after_decla
 def test_other_troubles_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     importing(monkeypatch, RuntimeError("out of memory"))
     with pytest.raises(RuntimeError, match="out of memory"):
-        torchvision_ops.make_torchvision_importable()
+        backbones.make_torchvision_importable()
 
 
 @pytest.mark.usefixtures("_not_imported_yet")
 def test_a_torchvision_that_is_not_installed_is_nobodys_business(monkeypatch: pytest.MonkeyPatch) -> None:
     importing(monkeypatch, ModuleNotFoundError("torchvision"))
-    assert torchvision_ops.make_torchvision_importable() is False
+    assert backbones.make_torchvision_importable() is False
