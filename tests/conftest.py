@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
-from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
+from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateBits, StateKind, Variant
 
 # Examples are not timed: the machine may be busy. In automatic checks they are always the same.
 settings.register_profile("stormpsr", deadline=None, derandomize="CI" in os.environ)
@@ -138,3 +139,86 @@ def lamp() -> Procedure:
         },
         fps=10,
     )
+
+
+# ---------------------------------------------------------------------- a world of coloured blocks
+LAMP_COLOURS = ((200, 40, 40), (40, 180, 60), (50, 70, 210))  # foot, pole, shade
+
+
+def draw_lamp(bits: StateBits, left: int, top: int, hidden: bool = False, seed: int = 0) -> Any:
+    """A lamp of 24 by 30 pixels: three bars on top of each other; a wrong one is white, an absent one is missing."""
+    rng = np.random.default_rng(seed)
+    image = rng.integers(90, 120, (64, 64, 3)).astype(np.uint8)
+    image[top : top + 30, left : left + 24] = (30, 30, 30)
+    for k, bit in enumerate(bits):
+        if bit:
+            colour = LAMP_COLOURS[k] if bit > 0 else (250, 250, 250)
+            image[top + 20 - 10 * k : top + 30 - 10 * k, left + 2 : left + 22] = colour
+    if hidden:
+        image[top : top + 30, left : left + 24] = (220, 170, 140)
+    return image
+
+
+def write_video(path: Path, images: list[Any], fps: int = 10) -> None:
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=fps)
+        stream.height, stream.width = images[0].shape[:2]
+        stream.pix_fmt, stream.options = "yuv444p", {"crf": "0"}
+        for image in images:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+
+
+@pytest.fixture
+def write_lamp(tmp_path: Path, lamp: Procedure) -> Callable[..., Path]:
+    """Writes a recording of the lamp: `states` one after the other, four frames each, the fourth hidden."""
+    from stormpsr.data.images import write_image
+    from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
+
+    def write(
+        split: str = "train",
+        name: str = "01_build",
+        states: list[StateBits] | None = None,
+        root: Path | None = None,
+        video: bool = False,
+    ) -> Path:
+        chosen = states or [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, -1), (1, 1, 1)]
+        folder = (root or tmp_path / "data") / "recordings" / split / name
+        (folder if video else folder / "rgb").mkdir(parents=True)
+        drawn = []
+        images: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
+        rng = np.random.default_rng(len(name) + len(split))
+        for frame in range(4 * len(chosen)):
+            bits, hidden = chosen[frame // 4], frame % 4 == 3
+            left, top = (int(v) for v in rng.integers(4, 30, 2))
+            drawn.append(draw_lamp(bits, left, top, hidden, seed=frame))
+            if not video:
+                write_image(folder / "rgb" / f"{frame:06d}.png", drawn[-1])
+            state_class = lamp.state_class(bits)
+            if not hidden and state_class is not None:
+                images.append({"id": frame, "file_name": f"{frame:06d}.png", "width": 64, "height": 64})
+                entry = {"id": len(annotations) + 1, "image_id": frame, "category_id": state_class}
+                annotations.append({**entry, "bbox": [left, top, 24, 30], "area": 720, "iscrowd": 0})
+        if video:
+            write_video(folder / "rgb.mp4", drawn)
+        content = {"images": images, "annotations": annotations, "categories": []}
+        (folder / "OD_labels.json").write_text(json.dumps(content))
+        timeline = StateTimeline(tuple(4 * k for k in range(len(chosen))), tuple(chosen))
+        write_states(folder / "PSR_labels_raw.csv", timeline, lamp, extension=".png")
+        steps = steps_from_states(timeline, lamp, with_errors=False)
+        write_steps(folder / "PSR_labels.csv", steps, lamp, extension=".png")
+        lamp.save(folder / "procedure.yaml")
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def lamp_data(write_lamp: Callable[..., Path], tmp_path: Path) -> Path:
+    """A data set with one recording in each split."""
+    for split in ("train", "val", "test"):
+        write_lamp(split, f"01_build_{split}")
+    return tmp_path / "data"

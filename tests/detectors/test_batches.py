@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stormpsr.data.annotated_frames import FrameSet, read_frames
-from stormpsr.data.images import ImageStore
+from stormpsr.data.annotated_frames import FrameSet, ImageStore, read_frames
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.augment_images import AugmentationSettings

@@ -75,6 +75,23 @@ def test_a_detector_is_trained_scored_run_and_decoded(run: Run, lamp_data: Path,
     assert steps["bound"] == {"n_labels": 3, "n_followed": 3, "mean_wait_seconds": 0.0}
 
 
+def test_a_detector_is_trained_scored_and_run_on_videos(
+    run: Run, write_lamp: Callable[..., Path], tmp_path: Path
+) -> None:
+    for split in ("train", "val", "test"):
+        write_lamp(split, f"01_build_{split}", video=True)
+    data, detector = tmp_path / "data", tmp_path / "detector"
+    code, out, err = train(run, data, detector)
+    assert code == 0, err
+    assert "training compact on 15 frames with a state, 5 without" in out
+    code, out, err = run("detect", "eval", detector, data, "--json")
+    assert code == 0, err
+    assert (json.loads(out)["n_readable"], json.loads(out)["n_unreadable"]) == (15, 5)
+    code, _, err = run("detect", "run", detector, data, "--split", "test", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert [path.name for path in (tmp_path / "out").glob("*.csv")] == ["01_build_test.csv"]
+
+
 def test_wrong_parts_can_be_told_in_another_way_after_training(run: Run, lamp_data: Path, tmp_path: Path) -> None:
     train(run, lamp_data, tmp_path / "detector", "--set", "wrong_parts=error_class")
     for how in ("readout", "component_classes"):
@@ -90,7 +107,7 @@ def test_wrong_parts_can_be_told_in_another_way_after_training(run: Run, lamp_da
         (["--set", "image_size"], "write it like --set image_size=128"),
         (["--set", "colour=red"], "unknown setting 'colour'"),
         (["--procedure", "industreal"], "3 states in a row, but 'industreal' has 11 components"),
-        (["--images", "nowhere"], "nowhere/annotations.json: cannot be read"),
+        (["--images", "nowhere"], "nowhere/annotations.json: there is no such file"),
         (["--boxes", "nowhere"], "nowhere: there is no such folder"),
     ],
 )

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stormpsr.data.annotated_frames import AnnotatedFrame, StateBox
+from stormpsr.data.annotated_frames import AnnotatedFrame
+from stormpsr.data.boxes import Box
+from stormpsr.data.sources import ImageFolder
 from stormpsr.detectors.detection import Detection
 from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
 from stormpsr.evaluation.detection_metrics import (
@@ -37,10 +39,9 @@ def detection(
 
 
 def seen(true_class: int | None, *detections: Detection, frame: int = 0) -> PredictedFrame:
-    box = None
-    if true_class is not None:
-        box = StateBox(BOX[0] / 100, BOX[1] / 100, BOX[2] / 100, BOX[3] / 100, true_class, _BITS[true_class])
-    return PredictedFrame(AnnotatedFrame("01", frame, Path("x.png"), box), 100, 100, detections)
+    known = () if true_class is None else (Box.from_xywh(*BOX), true_class, _BITS[true_class])
+    source = ImageFolder.of(Path("rgb"), {frame: Path("x.png")})
+    return PredictedFrame(AnnotatedFrame("01", frame, source, *known), 100, 100, detections)
 
 
 # ---------------------------------------------------------------------- average precision

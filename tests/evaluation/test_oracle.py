@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.data.labels import Note
 from stormpsr.data.layouts import RecordingFolder, find_recordings
@@ -45,7 +46,7 @@ def test_a_box_becomes_a_detection_of_the_labelled_state(recording: RecordingFol
     write(boxes / "test" / "7_build_GT.csv", "".join(rows))
     found = read_oracle_recording(recording, boxes, lamp, confidence=0.8)
     assert found is not None
-    box = (0.5, 0.5, 0.2, 0.1)
+    box = Box.from_centre(0.5, 0.5, 0.2, 0.1).to_xywh()
     assert found.detections == tuple(StateDetection(f, c, 0.8, box) for f, c in ((5, 1), (12, 2), (25, 3)))
     assert (found.n_boxes, found.n_boxes_without_class) == (4, 1)
     assert (found.name, found.variant) == ("7_build", "build")
@@ -85,7 +86,7 @@ def test_boxes_that_are_there_twice_are_refused(recording: RecordingFolder, lamp
 
 
 def test_a_missing_folder_of_boxes_is_refused(recording: RecordingFolder, lamp: Procedure, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere: there is no such folder; give the folder that holds \*_GT\.csv"):
+    with pytest.raises(InputError, match=r"nowhere: there is no such folder; give the folder that holds NAME_GT\.csv"):
         read_oracle_recording(recording, tmp_path / "nowhere", lamp)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.data.boxes import read_coco_boxes
+from stormpsr.data.coco import read_coco_boxes
 from stormpsr.data.labels import (
     STATES_FILE,
     STEPS_FILE,

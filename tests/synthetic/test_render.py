@@ -117,7 +117,7 @@ def test_an_object_half_out_of_the_image_is_half_inside(renderer: Renderer, prod
     assert frame.inside_share_C[9] == 1.0
     assert frame.visible_share_C[10] == 0.0
     assert frame.box is not None
-    assert frame.box[0] == 0.0
+    assert frame.box.x0 == 0.0
 
 
 def test_an_object_behind_the_camera_has_no_box_and_no_pixels(renderer: Renderer, product: Product) -> None:
@@ -143,7 +143,7 @@ def test_a_loose_part_in_front_of_the_object_hides_it(renderer: Renderer, produc
 def test_the_box_holds_the_object_and_little_else(renderer: Renderer, product: Product) -> None:
     frame = renderer.render(still(product), 0)
     assert frame.box is not None
-    x0, y0, x1, y1 = frame.box
+    x0, y0, x1, y1 = frame.box.corners
     assert 0.35 * 96 < x1 - x0 < 0.75 * 96
     assert frame.pixels_C.sum() > 0.5 * (x1 - x0) * (y1 - y0)
     assert 0 <= x0 < x1 <= 96

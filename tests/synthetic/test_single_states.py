@@ -50,7 +50,7 @@ def test_hands_hide_part_of_the_object_in_some_images(states: StateRenderer) -> 
 
 def test_the_object_has_a_readable_size(states: StateRenderer) -> None:
     boxes = [states.render((1,) * 17, seed, hands=0.0).box for seed in range(20)]
-    widths = [max(box[2] - box[0], box[3] - box[1]) / 64 for box in boxes if box is not None]
+    widths = [max(box.width, box.height) / 64 for box in boxes if box is not None]
     assert len(widths) == 20
     assert 0.35 < np.median(widths) < 0.65
 

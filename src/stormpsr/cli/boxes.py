@@ -43,7 +43,7 @@ def export_command(
 
     need_packages("exchanging boxes", "cv2")
     from stormpsr.data.annotated_frames import read_frames
-    from stormpsr.data.coco import export_boxes
+    from stormpsr.data.box_exchange import export_boxes
     from stormpsr.data.layouts import SPLITS, find_recordings
 
     loaded = procedure_of(data, procedure)
@@ -73,7 +73,7 @@ def import_command(
     from stormpsr.cli.options import need_packages, procedure_of
 
     need_packages("exchanging boxes", "cv2")
-    from stormpsr.data.coco import read_exchange, write_recording_boxes
+    from stormpsr.data.box_exchange import read_exchange, write_recording_boxes
     from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError
 
@@ -81,7 +81,7 @@ def import_command(
         raise InputError("there is no such folder", path=source)
     loaded = procedure_of(into, procedure)
     folders = {recording.name: recording.path for recording in find_recordings(into)}
-    counts = write_recording_boxes(read_exchange(source, loaded), folders, loaded, replace=replace)
+    counts = write_recording_boxes(read_exchange(source, loaded), folders, replace=replace)
     if as_json:
         print_json({"into": str(into), "boxes": counts})
         return

@@ -71,8 +71,7 @@ def train_command(
     need_packages("training a detector", *_PACKAGES)
     from dataclasses import replace
 
-    from stormpsr.data.annotated_frames import read_frames
-    from stormpsr.data.coco import read_images
+    from stormpsr.data.annotated_frames import read_frames, read_images
     from stormpsr.detectors.registry import make_detector
     from stormpsr.errors import InputError
     from stormpsr.training.detector_batches import BatchSettings
@@ -290,9 +289,9 @@ def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) ->
     """Time to detect in one image at a time, without reading it; the median of a few."""
     from statistics import median
 
-    from stormpsr.data.images import read_image
+    from stormpsr.data.annotated_frames import images_of
 
-    images = [read_image(frame.image) for frame in frames[:most]]
+    images = list(images_of(frames[:most]))
     detector.detect(images[:1])
     taken = []
     for image in images:

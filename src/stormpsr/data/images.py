@@ -41,6 +41,16 @@ def read_image(path: Path) -> Image:
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
 
 
+def write_image(path: Path, image: Image) -> None:
+    """Write an image in the format that its name ends with."""
+    import cv2
+
+    done, data = cv2.imencode(path.suffix, cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    if not done:
+        raise InputError("the image cannot be written in this format", path=path)
+    path.write_bytes(data.tobytes())
+
+
 def check_pixels(width: int, height: int, path: Path | str) -> None:
     """Refuse what would fill the memory before it is decoded: a small file may claim any size."""
     if width * height > _MOST_PIXELS:
@@ -99,20 +109,3 @@ def letterbox(image: Image, size: int) -> tuple[Image, Placement]:
     top, left = round(placement.offset_y), round(placement.offset_x)
     square[top : top + inner[1], left : left + inner[0]] = scaled[: size - top, : size - left]
     return square, placement
-
-
-class ImageStore:
-    """Keeps the squares of images that were read before, up to a limit of memory."""
-
-    def __init__(self, size: int, max_megabytes: float = 2500) -> None:
-        self.size = size
-        self._room = int(max_megabytes * 1e6) // (3 * size * size)
-        self._kept: dict[Path, tuple[Image, Placement]] = {}
-
-    def square(self, path: Path) -> tuple[Image, Placement]:
-        if path in self._kept:
-            return self._kept[path]
-        found = letterbox(read_image(path), self.size)
-        if len(self._kept) < self._room:
-            self._kept[path] = found
-        return found

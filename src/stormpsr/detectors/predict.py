@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.annotated_frames import AnnotatedFrame
-from stormpsr.data.boxes import box_iou_xywh
+from stormpsr.data.annotated_frames import AnnotatedFrame, images_of
+from stormpsr.data.boxes import Box
 from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
-from stormpsr.data.images import read_image
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import open_recording
 from stormpsr.detectors.base import StateDetector
@@ -28,7 +27,6 @@ from stormpsr.detectors.detection import Detection
 from stormpsr.errors import InputError
 from stormpsr.files import read_json, write_json
 
-Box = tuple[float, float, float, float]  # left, top, width, height in pixels
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
 _CHUNK = 32
 
@@ -43,22 +41,14 @@ class PredictedFrame:
     detections: tuple[Detection, ...]
 
     @property
-    def true_box(self) -> Box | None:
-        box = self.frame.box
-        if box is None:
-            return None
-        return box.left * self.width, box.top * self.height, box.width * self.width, box.height * self.height
-
-    @property
     def best(self) -> Detection | None:
         return self.detections[0] if self.detections else None
 
     def is_right(self, detection: Detection, least_overlap: float = 0.5) -> bool:
         """Whether a detection has the right class and overlaps the true box. In an unreadable frame none does."""
-        truth, box = self.frame.box, self.true_box
-        if truth is None or box is None or detection.state_class != truth.state_class:
+        if self.frame.box is None or detection.state_class != self.frame.state_class:
             return False
-        return box_iou_xywh(box, detection.box) >= least_overlap
+        return self.frame.box.iou(Box.from_xywh(*detection.box)) >= least_overlap
 
 
 def predict_frames(
@@ -71,7 +61,7 @@ def predict_frames(
     """Run a detector over frames."""
     seen: list[PredictedFrame] = []
     for chunk in _chunks(frames):
-        images = [read_image(frame.image) for frame in chunk]
+        images = list(images_of(chunk))
         for frame, image, found in zip(
             chunk, images, detector.detect(images, min_confidence=min_confidence), strict=True
         ):

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from stormpsr.data.annotated_frames import FrameSet
+from stormpsr.data.box_exchange import export_boxes
 from stormpsr.data.boxes import nms
-from stormpsr.data.coco import export_boxes
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import TorchDetector, numbers_of
 from stormpsr.detectors.detection import Detection

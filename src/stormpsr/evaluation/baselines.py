@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stormpsr.data.boxes import COCO_FILE, Box, read_centre_boxes, read_coco_boxes, state_class_of
+from stormpsr.data.boxes import LabelledBox, centre_boxes_file, read_centre_boxes
+from stormpsr.data.coco import COCO_FILE, read_coco_boxes
 from stormpsr.data.detection_csv import read_detection_table
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.data.labels import STATES_FILE, STEPS_FILE, OnNote, StateTimeline, read_states, read_steps
@@ -179,9 +180,9 @@ def read_oracle_recording(
             raise InputError(f"recording {recording.name!r} has no {file}", path=recording.path, cure=cure)
     labels = read_steps(recording.path / STEPS_FILE, procedure, on_note=on_note)
     timeline = read_states(recording.path / STATES_FILE, procedure, on_note=on_note)
-    classes = [state_class_of(box, timeline, procedure) for box in boxes]
+    classes = [box.class_in(timeline, procedure) for box in boxes]
     detections = [
-        StateDetection(box.frame, state_class, confidence, (box.x, box.y, box.width, box.height))
+        StateDetection(box.frame, state_class, confidence, box.box.to_xywh())
         for box, state_class in zip(boxes, classes, strict=True)
         if state_class is not None
     ]
@@ -199,19 +200,12 @@ def read_oracle_recording(
 
 def _boxes_of(
     recording: RecordingFolder, boxes_folder: Path | None, procedure: Procedure, on_note: OnNote | None
-) -> list[Box] | None:
+) -> list[LabelledBox] | None:
     if boxes_folder is None:
         path = recording.path / COCO_FILE
         return read_coco_boxes(path, procedure) if path.is_file() else None
-    if not boxes_folder.is_dir():
-        raise InputError("there is no such folder", path=boxes_folder, cure="give the folder that holds *_GT.csv")
-    found = [path for path in sorted(boxes_folder.rglob("*_GT.csv")) if path.name == f"{recording.name}_GT.csv"]
-    in_split = [path for path in found if path.parent.name == recording.split]
-    chosen = in_split or found
-    if len(chosen) > 1:
-        listed = ", ".join(str(path.relative_to(boxes_folder)) for path in chosen)
-        raise InputError(f"several files for recording {recording.name!r}: {listed}", path=boxes_folder)
-    return read_centre_boxes(chosen[0], on_note=on_note) if chosen else None
+    chosen = centre_boxes_file(boxes_folder, recording.name, recording.split)
+    return None if chosen is None else read_centre_boxes(chosen, on_note=on_note)
 
 
 def wait_for_clear_view(labels: Sequence[StepEvent], view_frames: Sequence[int]) -> list[int | None]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.coco import Coco, CocoBox, CocoImage, state_categories
 from stormpsr.data.labels import STATES_FILE, read_states
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
@@ -90,7 +91,7 @@ def score_detections(seen: Sequence[PredictedFrame], procedure: Procedure, *, mi
     if not readable:
         raise InputError("there are no frames with boxes to score on")
     precision = average_precision(readable, procedure)
-    right_class = [f.best is not None and f.best.state_class == _true_class(f) for f in readable]
+    right_class = [f.best is not None and f.best.state_class == f.frame.state_class for f in readable]
     found = [any(f.is_right(d) and d.confidence >= min_confidence for d in f.detections) for f in readable]
     return DetectionScores(
         n_readable=len(readable),
@@ -159,17 +160,12 @@ def _mean_precision(precision_TRK: NDArray[np.float64], classes: Sequence[int]) 
 
 def _coco_truth(seen: Sequence[PredictedFrame], procedure: Procedure) -> dict[str, Any]:
     """The frames as a COCO data set; ids start at 1, because evaluators take 0 for nothing."""
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
+    coco = Coco(categories=state_categories(procedure, first=1))
     for number, frame in enumerate(seen, start=1):
-        images.append({"id": number, "width": frame.width, "height": frame.height, "file_name": str(number)})
-        box = frame.true_box
-        if box is not None:
-            entry = {"id": len(annotations) + 1, "image_id": number, "category_id": _true_class(frame) + 1}
-            annotations.append({**entry, "bbox": list(box), "area": box[2] * box[3], "iscrowd": 0})
-    shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
-    categories = [{"id": state.state_class + 1, "name": state.name} for state in shown]
-    return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
+        coco.images.append(CocoImage(number, str(number), frame.width, frame.height))
+        if frame.frame.box is not None:
+            coco.boxes.append(CocoBox(coco.images[-1], frame.frame.state_class + 1, frame.frame.box))
+    return {"info": {}, **coco.to_dict(digits=None)}
 
 
 # ---------------------------------------------------------------------- states
@@ -180,15 +176,15 @@ def confusion_matrix(seen: Sequence[PredictedFrame], procedure: Procedure, min_c
     for frame in seen:
         best = frame.best
         reported = best.state_class if best and best.confidence >= min_confidence else nothing
-        counts[reported, nothing if frame.frame.box is None else _true_class(frame)] += 1
+        counts[reported, nothing if frame.frame.box is None else frame.frame.state_class] += 1
     return counts
 
 
 def score_wrong_parts(readable: Sequence[PredictedFrame], procedure: Procedure) -> WrongPartScores:
     """Recall on wrong parts and false alarms on correct ones, by the best detection of each readable frame."""
     error_classes = {state.state_class for state in procedure.states if state.kind is StateKind.ERROR}
-    wrong = [frame for frame in readable if _true_class(frame) in error_classes]
-    correct = [frame for frame in readable if _true_class(frame) not in error_classes]
+    wrong = [frame for frame in readable if frame.frame.state_class in error_classes]
+    correct = [frame for frame in readable if frame.frame.state_class not in error_classes]
     reported = [frame.best is not None and frame.best.state_class in error_classes for frame in wrong]
     as_correct = [frame.best is not None and frame.best.state_class not in error_classes for frame in wrong]
     alarms = [frame.best is not None and frame.best.state_class in error_classes for frame in correct]
@@ -206,15 +202,10 @@ def score_wrong_parts(readable: Sequence[PredictedFrame], procedure: Procedure) 
 
 def _names_a_culprit(frame: PredictedFrame) -> bool | None:
     """Whether the part that the read-out accuses most is wrong; None without a read-out or without the truth."""
-    best, box = frame.best, frame.frame.box
-    if best is None or best.parts_C3 is None or box is None or box.bits is None:
+    best, bits = frame.best, frame.frame.bits
+    if best is None or best.parts_C3 is None or bits is None:
         return None
-    return box.bits[int(best.parts_C3[:, 2].argmax())] == -1
-
-
-def _true_class(frame: PredictedFrame) -> int:
-    assert frame.frame.box is not None
-    return frame.frame.box.state_class
+    return bits[int(best.parts_C3[:, 2].argmax())] == -1
 
 
 EDGES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
+from stormpsr.data.coco import COCO_FILE, read_coco_boxes
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
 from stormpsr.data.layouts import RecordingFolder

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr import __version__
+from stormpsr.data.boxes import Box
+from stormpsr.data.coco import COCO_FILE, Coco, CocoBox, CocoImage, state_categories
 from stormpsr.data.labels import (
     STATES_FILE,
     STEPS_FILE,
@@ -24,7 +26,7 @@ from stormpsr.data.labels import (
 )
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.files import naming_full_disk, write_json
-from stormpsr.procedure.model import Procedure, StateKind
+from stormpsr.procedure.model import Procedure
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.operator import simulate
 from stormpsr.synthetic.product import Product
@@ -36,11 +38,9 @@ if TYPE_CHECKING:
     from stormpsr.synthetic.render import RenderedFrame, Renderer
 
 
-BOXES_FILE = "OD_labels.json"
 PROCEDURE_FILE = "procedure.yaml"
 RECORDING_FILE = "recording.json"
 VIDEO_FILE = "rgb.mp4"
-Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: Callable[[int
         states = StateTimeline.from_dense(timeline.states_FC())
         _write_labels(folder, states, procedure)
         boxes, counts = coco_boxes(states, measured, procedure, spec.size)
-        write_json(folder / BOXES_FILE, boxes, indent=1)
+        boxes.write(folder / COCO_FILE)
         write_visibility(folder / VISIBILITY_FILE, measured.visibility, procedure)
         procedure.save(folder / PROCEDURE_FILE)
         kinds = Counter(action.kind.name.lower() for action in plan.actions)
@@ -179,50 +179,28 @@ def _write_labels(folder: Path, states: StateTimeline, procedure: Procedure) -> 
 
 def coco_boxes(
     states: StateTimeline, measured: Measured, procedure: Procedure, size: int
-) -> tuple[dict[str, Any], dict[str, int]]:
+) -> tuple[Coco, dict[str, int]]:
     """Boxes with the state's class on readable frames, and how many frames there were of each sort.
 
     A readable frame in a state that the detector has no class for gets no box.
     """
     readable_F = measured.visibility.readable_F()
     dense_FC = states.dense(len(readable_F))
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    without_class = 0
+    coco = Coco(categories=state_categories(procedure))
     for frame in np.flatnonzero(readable_F).tolist():
         box = measured.boxes[frame]
         state_class = procedure.state_class(tuple(dense_FC[frame]))
-        if state_class is None or box is None:
-            without_class += 1
-            continue
-        images.append({"id": frame, "file_name": frame_name(frame), "width": size, "height": size})
-        annotations.append(coco_annotation(len(annotations) + 1, frame, state_class, box))
-    categories = [
-        {"id": state.state_class, "name": state.name}
-        for state in procedure.states
-        if state.kind is not StateKind.BACKGROUND
-    ]
+        if state_class is not None and box is not None:
+            coco.images.append(CocoImage(frame, frame_name(frame), size, size))
+            coco.boxes.append(CocoBox(coco.images[-1], state_class, box))
+    n_readable = int(readable_F.sum())
     counts = {
         "frames": len(readable_F),
-        "readable_frames": int(readable_F.sum()),
-        "boxes": len(annotations),
-        "readable_without_class": without_class,
+        "readable_frames": n_readable,
+        "boxes": len(coco.boxes),
+        "readable_without_class": n_readable - len(coco.boxes),
     }
-    return {"images": images, "annotations": annotations, "categories": categories}, counts
-
-
-def coco_annotation(annotation_id: int, image_id: int, state_class: int, box: Box) -> dict[str, Any]:
-    """One box in the format of COCO."""
-    x0, y0, x1, y1 = box
-    width, height = x1 - x0, y1 - y0
-    return {
-        "id": annotation_id,
-        "image_id": image_id,
-        "category_id": state_class,
-        "bbox": [round(x0, 2), round(y0, 2), round(width, 2), round(height, 2)],
-        "area": round(width * height, 2),
-        "iscrowd": 0,
-    }
+    return coco, counts
 
 
 def _runs_of_activity(timeline: Timeline) -> list[list[Any]]:

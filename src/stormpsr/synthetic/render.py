@@ -29,6 +29,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.boxes import Box
 from stormpsr.errors import InputError
 from stormpsr.synthetic.backdrop import Backdrop, ShadowMap
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
@@ -56,7 +57,7 @@ class RenderedFrame:
     pixels_C: Floats  # visible pixels
     assembly_pixels_C: Floats  # pixels of it if the assembly were alone
     place_visible_share_C: Floats  # of every component's place, filled or empty: inside and not covered by hand or tool
-    box: tuple[float, float, float, float] | None  # x0 y0 x1 y1 around the assembly, hidden parts of it included
+    box: Box | None  # around the assembly, hidden parts of it included
     hand_share: float  # of the image that hands and forearms cover
 
     @property
@@ -288,10 +289,10 @@ def _counts(ids: NDArray[np.uint8], mask: NDArray[np.uint8] | None = None) -> Fl
     return np.asarray(cv2.calcHist([ids], [0], mask, [256], [0, 256]), dtype=np.float32).ravel()
 
 
-def _box_around(alone: NDArray[np.uint8], supersample: int) -> tuple[float, float, float, float] | None:
+def _box_around(alone: NDArray[np.uint8], supersample: int) -> Box | None:
     """The rectangle of all pixels with an id, in pixels of the image."""
     x, y, width, height = cv2.boundingRect(alone)
     if width == 0:
         return None
     s = float(supersample)
-    return x / s, y / s, (x + width) / s, (y + height) / s
+    return Box(x / s, y / s, (x + width) / s, (y + height) / s)

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr import __version__
-from stormpsr.data.coco import UNLISTED
+from stormpsr.data.boxes import Box
+from stormpsr.data.coco import ANNOTATIONS_FILE, UNLISTED, Coco, CocoBox, CocoImage, state_categories
 from stormpsr.errors import InputError
 from stormpsr.files import replacing_folder, write_json
 from stormpsr.procedure.model import AssemblyState, StateBits, StateKind, StepKind
@@ -33,7 +34,6 @@ from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.plan import random_stream
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.recording_files import coco_annotation
 from stormpsr.synthetic.recording_spec import product_digest
 from stormpsr.synthetic.render import RenderedFrame, Renderer
 from stormpsr.synthetic.timeline import PartPlace, Timeline
@@ -79,7 +79,7 @@ class StateRenderer:
 
 def render_state(
     product: Product, bits: Sequence[int], seed: int, size: int | tuple[int, int] = 128, hands: float = 0.5
-) -> tuple[NDArray[np.uint8], tuple[float, float, float, float] | None, RenderedFrame]:
+) -> tuple[NDArray[np.uint8], Box | None, RenderedFrame]:
     """One image, the box around the assembly, and what can be seen of it. For many, keep a `StateRenderer`."""
     with StateRenderer(product, size) as renderer:
         frame = renderer.render(bits, seed, hands)
@@ -189,7 +189,6 @@ def _random_hands(
     return poses, elbows, curls, rng.random(2) < hands
 
 
-ANNOTATIONS_FILE = "annotations.json"
 STATES_FILE = "states.json"
 _IMAGES_PER_LOOK = 5
 _WALK_RATES = ErrorRates(error_rate=0.25, removal_rate=0.25, omission_rate=0.1, uncorrected_share=0.5)
@@ -235,22 +234,18 @@ def draw_states(
     jobs = [*_jobs(product, per_state, seed), *_walk_jobs(product, walks, seed)]
     with replacing_folder(out) as draft:
         (draft / "images").mkdir()
-        images: list[dict[str, Any]] = []
-        annotations: list[dict[str, Any]] = []
+        categories = state_categories(product.procedure())
+        coco = Coco(categories=categories | ({len(product.procedure().states): UNLISTED} if walks else {}))
         with StateRenderer(product, size) as renderer:
             for number, (name, state_class, bits, image_seed) in enumerate(jobs):
                 look = jobs[number - number % _IMAGES_PER_LOOK][3]
                 frame = renderer.render(bits, image_seed, hands, look)
                 (draft / "images" / name).write_bytes(renderer.encode(frame))
-                images.append({"id": number, "file_name": f"images/{name}", "width": size, "height": size})
+                coco.images.append(CocoImage(number, f"images/{name}", size, size))
                 if frame.box is not None:
-                    annotations.append(coco_annotation(len(annotations) + 1, number, state_class, frame.box))
-                    annotations[-1]["state"] = list(bits)
+                    coco.boxes.append(CocoBox(coco.images[-1], state_class, frame.box, bits))
                 if number % 20 == 19 or number == len(jobs) - 1:
                     on_progress(number + 1, len(jobs))
-        categories = [{"id": s.state_class, "name": s.name} for s in _drawn(product)]
-        if walks:
-            categories.append({"id": len(product.procedure().states), "name": UNLISTED})
         description = {
             "version": __version__,
             "product": source,
@@ -260,11 +255,10 @@ def draw_states(
             "size": size,
             "seed": seed,
             "hands": hands,
-            "images": len(images),
-            "without_box": len(images) - len(annotations),
+            "images": len(coco.images),
+            "without_box": len(coco.images) - len(coco.boxes),
         }
-        coco = {"images": images, "annotations": annotations, "categories": categories}
-        write_json(draft / ANNOTATIONS_FILE, coco, indent=None)
+        coco.write(draft / ANNOTATIONS_FILE)
         write_json(draft / STATES_FILE, description)
         product.procedure().save(draft / "procedure.yaml")
     return description

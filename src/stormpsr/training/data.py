@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.config import Config
-from stormpsr.data.boxes import COCO_FILE, read_coco_boxes
+from stormpsr.data.boxes import Box
+from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
 from stormpsr.data.images import Placement, letterbox, read_image
 from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.data.recording import Recording, open_recording
@@ -106,27 +107,15 @@ def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
 
 def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
     """Images of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
-    from stormpsr.data.coco import ANNOTATIONS_FILE, class_of_category, only_listed, read_coco
-
     images: list[NDArray[np.uint8]] = []
     states: list[StateBits] = []
     corners: list[tuple[float, float, float, float]] = []
     for folder in map(Path, folders):
-        path = folder / ANNOTATIONS_FILE
-        content = read_coco(path)
-        class_of = class_of_category(only_listed(content), procedure, path)
-        files = {entry["id"]: entry for entry in content["images"]}
-        for number, annotation in enumerate(content["annotations"]):
-            entry = files.get(annotation["image_id"])
-            if entry is None:
-                raise InputError(f"annotation {number}: image {annotation['image_id']} is not listed", path=path)
-            known = class_of.get(annotation["category_id"])
-            bits = annotation.get("state", None if known is None else procedure.states[known].bits)
-            if bits is None:
-                continue
-            states.append(procedure.check_bits(bits))
-            corners.append(_shares(annotation["bbox"], entry["width"], entry["height"]))
-            images.append(letterbox(read_image(folder / entry["file_name"]), image_size)[0])
+        for render in read_state_images(folder / ANNOTATIONS_FILE, procedure):
+            if render.bits is not None:
+                states.append(render.bits)
+                corners.append(_shares(render.box, render.width, render.height))
+                images.append(letterbox(read_image(render.file), image_size)[0])
         if not states:
             raise InputError("no image says what state every component is in", path=folder)
     return Renders(np.stack(images), tuple(states), np.array(corners, dtype=np.float32))
@@ -152,10 +141,7 @@ def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> Bo
         if not path.is_file():
             continue
         height, width = next(recording.source.images()).shape[:2]
-        rows += [
-            (number, box.frame, *_shares((box.x, box.y, box.width, box.height), width, height))
-            for box in read_coco_boxes(path, procedure)
-        ]
+        rows += [(number, box.frame, *_shares(box.box, width, height)) for box in read_coco_boxes(path, procedure)]
     if not rows:
         cure = f"each recording needs {COCO_FILE}; or set encoder.crop_size=0, to look at whole images"
         raise InputError("no recording has boxes to learn from where the assembly is", cure=cure)
@@ -163,11 +149,9 @@ def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> Bo
     return BoxedFrames(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2:].astype(np.float32))
 
 
-def _shares(box: Sequence[float], width: int, height: int) -> tuple[float, float, float, float]:
-    """A box (left, top, width, height in pixels), cut at the image's border, as corners in shares of the square."""
-    x, y, across, down = (float(side) for side in box)
-    (left, right), (top, bottom) = np.clip((x, x + across), 0, width), np.clip((y, y + down), 0, height)
-    return Placement.of(width, height, 1).into_square(float(left), float(top), float(right), float(bottom))
+def _shares(box: Box, width: int, height: int) -> tuple[float, float, float, float]:
+    """A box, cut at the image's border, as corners in shares of the square."""
+    return Placement.of(width, height, 1).into_square(*box.inside(width, height).corners)
 
 
 def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:

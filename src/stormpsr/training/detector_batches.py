@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, StateBox
-from stormpsr.data.images import ImageStore
+from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, ImageStore
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import StateKind
 from stormpsr.training.augment_images import AugmentationSettings, augment
@@ -78,9 +77,9 @@ class Batches:
     def _chance_of(self, frames: Sequence[AnnotatedFrame]) -> NDArray[np.float64]:
         """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
         states = self.frames.procedure.states
-        classes = [_box(frame).state_class for frame in frames]
+        classes = [frame.state_class for frame in frames]
         # frames of one state in one recording are much the same image
-        scenes = [(frame.recording, _box(frame).bits or state) for frame, state in zip(frames, classes, strict=True)]
+        scenes = [(frame.recording, frame.bits or state) for frame, state in zip(frames, classes, strict=True)]
         in_scene = Counter(scenes)
         alike = np.array([in_scene[scene] ** -self.settings.scene_balance for scene in scenes])
         in_class: Counter[int] = Counter()
@@ -118,25 +117,14 @@ class Batches:
         classes = np.zeros(n, dtype=np.int64)
         bits = np.full((n, n_components), UNKNOWN, dtype=np.int64)
         for i, frame in enumerate(chosen):
-            square, placement = self.store.square(frame.image)
-            box = None
-            if frame.box is not None:
-                # the square's side is the image's longer one
-                width = size - 2 * placement.offset_x
-                height = size - 2 * placement.offset_y
-                x0, y0 = frame.box.left * width + placement.offset_x, frame.box.top * height + placement.offset_y
-                box = (x0, y0, x0 + frame.box.width * width, y0 + frame.box.height * height)
-                classes[i] = frame.box.state_class
-                if frame.box.bits is not None:
-                    bits[i] = frame.box.bits
+            square, placement = self.store.square(frame)
+            box = None if frame.box is None else placement.into_square(*frame.box.corners)
+            classes[i] = frame.state_class
+            if frame.bits is not None:
+                bits[i] = frame.bits
             images[i], moved = augment(square, box, self.augmentation, rng)
             if moved is not None:
                 corners[i] = moved
         readable = np.array([frame.box is not None for frame in chosen])
         maybe_hidden = np.array([frame.maybe_hidden for frame in chosen])
         return Batch(images, readable, maybe_hidden, corners, classes, bits)
-
-
-def _box(frame: AnnotatedFrame) -> StateBox:
-    assert frame.box is not None
-    return frame.box

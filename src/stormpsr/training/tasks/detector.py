@@ -14,8 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from stormpsr.data.annotated_frames import FrameSet
-from stormpsr.data.images import ImageStore
+from stormpsr.data.annotated_frames import FrameSet, ImageStore
 from stormpsr.detectors.base import StepTrainedDetector, TorchDetector
 from stormpsr.detectors.calibration import Calibration, fit_calibration
 from stormpsr.detectors.predict import confidence_and_success, predict_frames

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from stormpsr.data.annotated_frames import read_frames
-from stormpsr.data.images import ImageStore
+from stormpsr.data.annotated_frames import ImageStore, images_of, read_frames
+from stormpsr.data.boxes import Box
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -35,23 +36,20 @@ def test_frames_with_a_box_are_readable_and_all_others_are_negatives(lamp_data: 
 
 def test_a_box_of_the_error_class_knows_from_the_labels_which_part_is_wrong(lamp_data: Path, lamp: Procedure) -> None:
     frames = read_frames(lamp_data, "train", lamp)
-    wrong = [frame.box for frame in frames.readable if frame.box and frame.box.state_class == 5]
-    assert [box.bits for box in wrong] == [(1, 1, -1)] * 3
+    assert [frame.bits for frame in frames.readable if frame.state_class == 5] == [(1, 1, -1)] * 3
 
 
 def test_a_box_without_raw_labels_has_the_bits_of_its_class_and_an_error_none(
     write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
 ) -> None:
     (write_lamp() / "PSR_labels_raw.csv").unlink()
-    bits = {f.box.state_class: f.box.bits for f in read_frames(tmp_path / "data", "train", lamp).readable if f.box}
+    bits = {f.state_class: f.bits for f in read_frames(tmp_path / "data", "train", lamp).readable}
     assert bits == {1: (0, 0, 0), 2: (1, 0, 0), 3: (1, 1, 0), 4: (1, 1, 1), 5: None}
 
 
-def test_boxes_are_shares_of_the_image(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
+def test_boxes_are_corners_in_pixels(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
     change_boxes(write_lamp(), lambda coco: coco["annotations"][0].update(bbox=[16, 32, 32, 16]))
-    box = read_frames(tmp_path / "data", "train", lamp).readable[0].box
-    assert box is not None
-    assert (box.left, box.top, box.width, box.height) == (0.25, 0.5, 0.5, 0.25)
+    assert read_frames(tmp_path / "data", "train", lamp).readable[0].box == Box(16, 32, 48, 48)
 
 
 def test_boxes_of_meccano_take_the_class_of_the_labelled_state_and_unlisted_states_are_left_out(
@@ -62,7 +60,9 @@ def test_boxes_of_meccano_take_the_class_of_the_labelled_state_and_unlisted_stat
     rows = ["000001.png,1,0,0.5,0.5,0.2,0.4", "000005.png,1,0,0.5,0.5,0.2,0.4"]
     (tmp_path / "asd" / "01_build_GT.csv").write_text("\n".join(rows))
     frames = read_frames(tmp_path / "data", "train", lamp, boxes_folder=tmp_path / "asd")
-    assert [(f.frame, f.box.state_class, round(f.box.left, 6)) for f in frames.readable if f.box] == [(1, 2, 0.4)]
+    assert [(f.frame, f.state_class) for f in frames.readable] == [(1, 2)]
+    assert frames.readable[0].box is not None
+    assert frames.readable[0].box.corners == pytest.approx((0.4 * 64, 0.3 * 64, 0.6 * 64, 0.7 * 64))
     assert 5 not in [frame.frame for frame in frames.unreadable]
     assert frames.n_without_class == 1
 
@@ -71,9 +71,7 @@ def test_a_box_that_reaches_a_little_over_the_border_is_cut_there(
     write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
 ) -> None:
     change_boxes(write_lamp(), lambda coco: coco["annotations"][0].update(bbox=[-8, 0, 32, 32]))
-    box = read_frames(tmp_path / "data", "train", lamp).readable[0].box
-    assert box is not None
-    assert (box.left, box.width) == (0.0, 24 / 64)
+    assert read_frames(tmp_path / "data", "train", lamp).readable[0].box == Box(0, 0, 24, 32)
 
 
 def test_of_two_boxes_in_a_frame_the_second_is_ignored_with_a_note(
@@ -86,14 +84,26 @@ def test_of_two_boxes_in_a_frame_the_second_is_ignored_with_a_note(
     assert [str(note) for note in notes] == [f"{path}:1: frame 0 has two boxes, the second is ignored"]
 
 
+def test_a_video_has_the_frames_of_a_folder_of_images(write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path) -> None:
+    write_lamp("train")
+    write_lamp("val", states=[(1, 0, 0)] * 3, video=True, name="02_film")
+    write_lamp("val", states=[(1, 0, 0)] * 3, root=tmp_path / "other", name="02_film")
+    film, folder = (read_frames(tmp_path / root, "val", lamp) for root in ("data", "other"))
+    assert [(f.frame, f.box, f.bits) for f in film.readable] == [(f.frame, f.box, f.bits) for f in folder.readable]
+    assert [f.frame for f in film.unreadable] == [3, 7, 11]
+    backwards = [*film.readable[::-1], *film.unreadable]
+    for ours, theirs in zip(images_of(backwards), images_of([*folder.readable[::-1], *folder.unreadable]), strict=True):
+        assert np.abs(ours.astype(int) - theirs).max() <= 4
+
+
 # ---------------------------------------------------------------------- what is refused
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda coco: coco["annotations"][0].update(bbox=[60, 60, 20, 20]), "frame 0 is outside the image"),
+        (lambda coco: coco["annotations"][0].update(bbox=[60, 60, 20, 20]), "frame 0: a box outside the image"),
         (lambda coco: coco["annotations"][0].update(bbox=[10, 10, 0, 20]), "without size"),
         (lambda coco: coco["annotations"][0].update(category_id=9), "category 9 is not a state class"),
-        (lambda coco: coco["annotations"][0].update(category_id=0), "frame 0 is of the background class"),
+        (lambda coco: coco["annotations"][0].update(category_id=0), "frame 0: its box is of the background class"),
         (lambda coco: coco["images"][0].update(file_name="000999.png"), "no image of frame 999"),
     ],
 )
@@ -111,7 +121,7 @@ def test_an_image_that_cannot_be_read_is_named(write_lamp: WriteLamp, lamp: Proc
     path.write_bytes(b"no image")
     frames = read_frames(tmp_path / "data", "train", lamp)
     with pytest.raises(InputError, match="not an image") as caught:
-        ImageStore(64).square(frames.readable[2].image)
+        ImageStore(64).square(frames.readable[2])
     assert caught.value.path == str(path)
 
 
@@ -134,8 +144,8 @@ def test_a_recording_without_images_is_refused(write_lamp: WriteLamp, lamp: Proc
 
 
 def test_the_store_keeps_no_more_than_it_has_room_for(lamp_data: Path, lamp: Procedure) -> None:
-    paths = [frame.image for frame in read_frames(lamp_data, "train", lamp).readable[:3]]
+    frames = read_frames(lamp_data, "train", lamp).readable[:3]
     store = ImageStore(64, max_megabytes=0.02)  # room for one square of 12 kB
-    first = [store.square(path)[0] for path in paths]
-    second = [store.square(path)[0] for path in paths]
+    first = [store.square(frame)[0] for frame in frames]
+    second = [store.square(frame)[0] for frame in frames]
     assert [a is b for a, b in zip(first, second, strict=True)] == [True, False, False]
