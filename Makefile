@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := plot,synth,train,detect,dev,docs
 TORCH  := 2.13.0
-PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile
 # worker processes of the tests; `make test JOBS=0` runs them in one
 JOBS   ?= 2
 # `make docs SETTINGS=--check` refuses a page of settings that is out of date instead of mending it
@@ -97,6 +97,12 @@ docs: setup ## Make the documents as a site, with search and API reference, in b
 	@tools/step "put the pages together" $(BIN)/python tools/site_pages.py
 	@tools/step "make the site, strictly" $(BIN)/zensical build --strict --config-file mkdocs.yml
 	@echo "  open build/site/index.html"
+
+dist: setup ## Build the source archive and the wheel into dist/, install the wheel elsewhere and use it
+	@rm -rf dist build/lib build/bdist.*
+	@tools/step "build the source archive, and the wheel from it" $(BIN)/python -m build --no-isolation
+	@PYTHON=$(abspath $(BIN))/python tools/step "install the wheel into an empty environment and use it" tools/check_dist dist
+	@ls dist
 
 bench: setup ## Compare the scoring protocols on the golden cases
 	$(BIN)/python benchmarks/protocols.py tests/golden
