@@ -1,12 +1,19 @@
 # Two commands to begin with: `make demo` and `make test`. Both set up what they need by themselves.
 SHELL  := bash
 PYTHON ?= python3
-VENV   := .venv
+VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := plot,synth,train,detect,dev,docs
-TORCH  := 2.13.0
-PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile
+TORCH  ?= 2.13.0
+# the versions that are installed, checked by their hashes; made by `make lock`
+LOCK   ?= requirements.lock
+LOCKED := --require-hashes --no-deps -r $(LOCK)
+UV     := UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip
+PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_COMPILE=1 PIP_PROGRESS_BAR=off $(BIN)/python -m pip
+COMPILE = env $(UV) compile pyproject.toml $(foreach e,$(subst $(comma), ,$(EXTRAS)),--extra $e) --generate-hashes \
+  --no-annotate --no-emit-package torch \
+  --custom-compile-command "make lock (torch is locked by version in the Makefile: its builds differ between machines)"
 # worker processes of the tests; `make test JOBS=0` runs them in one
 JOBS   ?= 2
 # `make docs SETTINGS=--check` refuses a page of settings that is out of date instead of mending it
@@ -28,35 +35,45 @@ help: ## Show this list
 
 setup: $(STAMP) ## Make .venv and install the package with all that development needs
 
-$(STAMP): pyproject.toml requirements.lock
+# uv is quicker than pip by far and checks the same hashes. It does not read pip's settings, so pip is asked where uv finds
+# nothing, and always for torch: a machine may keep a build of its own.
+$(STAMP): pyproject.toml $(LOCK) | $(BIN)/uv
+	@echo "Setting up $(VENV): $$($(BIN)/python --version), the versions of $(LOCK), torch $(TORCH)"
+	@tools/step "install packages, checked against $(LOCK)" sh -c \
+	  '$(UV) install --python $(BIN)/python $(LOCKED) || $(PIP) install $(LOCKED)'
+	@tools/step "install torch $(TORCH)" env $(PIP) install torch==$(TORCH)
+	@tools/step "install stormpsr from this folder" env $(PIP) install --no-deps --no-build-isolation --editable .
+	@tools/step "check that all versions agree" env $(PIP) check
+	@touch $@
+
+$(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
 	  echo "stormpsr needs Python 3.10 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1);" \
 	    "run: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@echo "Setting up $(VENV): $$($(PYTHON) --version), the versions of requirements.lock, torch $(TORCH)"
-	@test -x $(BIN)/python || tools/step "make an environment" $(PYTHON) -m venv $(VENV)
-	@tools/step "install packages, checked against requirements.lock" $(PIP) --require-hashes --no-deps -r requirements.lock
-	@tools/step "install torch $(TORCH)" $(PIP) torch==$(TORCH)
-	@tools/step "install stormpsr from this folder" $(PIP) --no-deps --no-build-isolation --editable .
-	@tools/step "check that all versions agree" $(BIN)/python -m pip check
-	@touch $@
+	@test -x $(BIN)/python || tools/step "make an environment in $(VENV)" $(PYTHON) -m venv $(VENV)
+	@tools/step "install uv, which installs the rest" env $(PIP) install --require-hashes \
+	  -r <(awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock)
 
-# torch itself is locked by version, not by hash: which build is right (CUDA or CPU, and from which place) differs from
-# machine to machine, and with it what else it needs. Everything else is the same for all, on Python 3.10 and newer.
-lock: .venvs/uv/bin/uv ## Choose the newest allowed version of every package and write requirements.lock
-	@tools/step "choose versions, write requirements.lock" env UV_PYTHON_DOWNLOADS=never $< pip compile pyproject.toml --upgrade --universal \
-	  --python-version 3.10 $(foreach e,$(subst $(comma), ,$(EXTRAS)),--extra $e) --generate-hashes --no-annotate \
-	  --no-emit-package torch --constraint <(echo torch==$(TORCH)) --output-file requirements.lock \
-	  --custom-compile-command "make lock (torch is locked by version in the Makefile: its builds differ between machines)"
+# torch is locked by its version in this file, not by hash: which build is right (CUDA or CPU, and from which place) differs
+# from machine to machine, and with it what else it needs. All the rest is the same for everybody, on any Python we support.
+lock: | $(BIN)/uv ## Choose the newest allowed version of every package and write requirements.lock
+	@tools/step "choose versions, write requirements.lock" $(COMPILE) --upgrade --universal --python-version 3.10 \
+	  --constraint <(echo torch==$(TORCH)) --output-file requirements.lock
 
-.venvs/uv/bin/uv:
-	@tools/step "make an environment" $(PYTHON) -m venv .venvs/uv
-	@tools/step "install uv" .venvs/uv/bin/python -m pip install uv
+# for `make test-matrix`, and only for the Python at hand
+build/newest.lock build/oldest.lock: pyproject.toml | $(BIN)/uv
+	@mkdir -p build
+	@tools/step "choose versions, write $@" $(COMPILE) --upgrade --python $(BIN)/python --output-file $@ \
+	  --resolution $(if $(findstring oldest,$@),lowest-direct,highest)
 
 demo: setup ## Draw an assembly that the model has not seen, recognise its steps, write a report and a video
 	$(BIN)/stormpsr demo
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-matrix: setup ## Run the tests with the oldest and the newest versions, other numbers of threads, a plain processor
+	@JOBS=$(JOBS) tools/test_matrix $(ARGS)
 
 lint: setup ## Check style and types
 	$(BIN)/ruff check .
@@ -95,8 +112,10 @@ reproduce: setup ## Make the shipped model from nothing: draw the data, train bo
 docs: setup ## Make the documents as a site, with search and API reference, in build/site
 	@tools/step "write docs/settings.md from the config classes" $(BIN)/python tools/settings_page.py $(SETTINGS)
 	@tools/step "put the pages together" $(BIN)/python tools/site_pages.py
-	@tools/step "make the site, strictly" $(BIN)/zensical build --strict --config-file mkdocs.yml
-	@echo "  open build/site/index.html"
+	@if test -x $(BIN)/zensical; then \
+	  tools/step "make the site, strictly" $(BIN)/zensical build --strict --config-file mkdocs.yml && \
+	    echo "  open build/site/index.html"; \
+	else echo "  the site itself needs Python 3.11 or newer: left out"; fi
 
 dist: setup ## Build the source archive and the wheel into dist/, install the wheel elsewhere and use it
 	@rm -rf dist build/lib build/bdist.*

@@ -34,7 +34,7 @@ def locked_versions() -> dict[str, list[Version]]:
     for name, version in re.findall(r"^(\S+)==(\S+)", (CHECKOUT / "requirements.lock").read_text(), flags=re.MULTILINE):
         found.setdefault(canonicalize_name(name), []).append(Version(version))
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
-    found["torch"] = [Version(version) for version in re.findall(r"^TORCH\s*:=\s*(\S+)", makefile, flags=re.MULTILINE)]
+    found["torch"] = [Version(version) for version in re.findall(r"^TORCH\s*\?=\s*(\S+)", makefile, flags=re.MULTILINE)]
     return found
 
 
