@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from stormpsr.cli.options import check_detector_data, given, need_packages, procedure_of, settings_of
+from stormpsr.cli.options import (
+    DeviceOption,
+    DevicesOption,
+    PrecisionOption,
+    WorkersOption,
+    check_detector_data,
+    given,
+    need_packages,
+    procedure_of,
+    settings_of,
+)
 from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
@@ -42,8 +52,8 @@ def train_command(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector. Training that stopped goes on.")],
     detector: Annotated[
-        Literal["compact", "yolox", "yolov8"],
-        typer.Option(help="compact (default), yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL)."),
+        str,
+        typer.Option(help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class."),
     ] = "compact",
     procedure: ProcedureOption = None,
     boxes: BoxesOption = None,
@@ -61,21 +71,30 @@ def train_command(
         typer.Option("--set", "-s", help="A setting of the network, for example image_size=128; may be repeated."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same images.")] = 0,
+    device: DeviceOption = "auto",
+    devices: DevicesOption = 1,
+    precision: PrecisionOption = "32-true",
+    workers: WorkersOption = 0,
     threads: Threads = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a detector on the frames whose state can be read, and calibrate it on the validation split.
 
+    Ctrl-C is safe: the same command goes on after the last whole epoch, and ends where it would have ended.
+
     Example: stormpsr detect train data/vehicle --images data/vehicle_states --out detectors/vehicle
     """
-    need_packages("training a detector", *_PACKAGES)
+    need_packages("training a detector", *_PACKAGES, "lightning")
     from dataclasses import replace
 
+    import torch
+
     from stormpsr.data.annotated_frames import read_frames, read_images
+    from stormpsr.detectors.base import TorchDetector
     from stormpsr.detectors.registry import make_detector
     from stormpsr.errors import InputError
-    from stormpsr.training.detector_batches import BatchSettings
-    from stormpsr.training.detector_settings import TrainingSettings
+    from stormpsr.training.fit import FitOptions
+    from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
 
     if (out / "config.yaml").is_file():
         raise InputError("a trained detector is there already", path=out, cure="choose another folder, or delete it")
@@ -88,31 +107,44 @@ def train_command(
     train = train.with_images([p for folder in images or () for p in read_images(folder, loaded)])
     batch = replace(BatchSettings(), **given(batch_size=batch_size, negative_ratio=negative_ratio))
     settings = replace(TrainingSettings(seed=seed, batch=batch), **given(steps=steps, learning_rate=learning_rate))
+    torch.manual_seed(seed)  # for the layers that begin with random numbers
     made = make_detector(detector, loaded, settings_of(setting or []))
     if not as_json:
         typer.echo(
             f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
             f"{len(train.images)} single images; validation {len(val.readable)} and {len(val.unreadable)}"
         )
+    from stormpsr.cli.train_progress import TrainingBars
+
     started, busy = time.perf_counter(), time.process_time()
-    with Bar("training", enabled=not as_json) as bar:
+    with TrainingBars() as bars:
+        options = FitOptions(
+            device=device,
+            devices=devices,
+            precision=precision,
+            workers=workers,
+            callbacks=(bars.stage("detector", "images"),),
+        )
         try:
-            result = made.train(train, val, settings, folder=out, on_progress=bar.training)
+            metrics = train_detector(made, train, val, settings, folder=out, options=options, on_step=bars.step)
         except KeyboardInterrupt:
-            typer.echo("training is kept: the same command goes on from here", err=True)
+            typer.echo("the same command goes on after the last whole epoch", err=True)
             raise
+    if metrics is None:
+        return  # the first of several processes speaks for all
+    assert isinstance(made, TorchDetector)
     minutes = (time.perf_counter() - started) / 60
     made.metrics["training"]["minutes"] = round(minutes, 2)
     # what a machine that others use at the same time would have taken alone, on one core
     made.metrics["training"]["processor_minutes"] = round((time.process_time() - busy) / 60, 2)
     made.save(out)
-    last = result.history[-1].share_right if result.history else None
-    calibration = {"temperature": result.calibration.temperature, "bias": result.calibration.bias}
+    right = metrics.get("right")
+    calibration = {"temperature": made.calibration.temperature, "bias": made.calibration.bias}
     if as_json:
-        print_json({"folder": str(out), "minutes": minutes, "share_right_val": last, "calibration": calibration})
+        print_json({"folder": str(out), "minutes": minutes, "share_right_val": right, "calibration": calibration})
         return
-    right = "" if last is None else f", {last:.1%} of readable validation frames right"
-    typer.echo(f"trained in {minutes:.1f} minutes{right}: {out}")
+    said = "" if right is None else f", {right:.1%} of readable validation frames right"
+    typer.echo(f"trained in {minutes:.1f} minutes{said}: {out}")
 
 
 @app.command("eval")

@@ -122,6 +122,14 @@ CacheOption = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads; default: all cores.")]
 
+# How to train, of `stormpsr train` and `stormpsr detect train`.
+DeviceOption = Annotated[str, typer.Option(help="What computes: auto, cpu, cuda, mps, or one of several, as cuda:1.")]
+DevicesOption = Annotated[int, typer.Option(min=1, help="Devices per machine (more than one: DDP).")]
+PrecisionOption = Annotated[
+    Literal["32-true", "16-mixed", "bf16-mixed"], typer.Option(help="Of the numbers in training.")
+]
+WorkersOption = Annotated[int, typer.Option(min=0, help="Processes that read batches.")]
+
 _PACKAGES = ("torch", "timm", "pydantic", "safetensors", "cv2", "av")
 
 

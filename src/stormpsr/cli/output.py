@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from stormpsr.data.labels import Note
-    from stormpsr.training.detector_settings import TrainingProgress
 
 
 _WIDTH_OF_FILES = 140
-_LINES_EVERY = 200  # steps between lines where no bar can be shown
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
@@ -76,7 +74,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 class Bar:
-    """A progress bar on the error stream for people; a line now and then where that is a file."""
+    """A progress bar on the error stream for people; nothing where that is a file."""
 
     def __init__(self, name: str, enabled: bool) -> None:
         self._name, self._enabled = name, enabled
@@ -104,15 +102,3 @@ class Bar:
     def recording(self, name: str, done: int, of: int) -> None:
         if self._progress:
             self._progress.update(self._task, description=name, completed=done, total=of)
-
-    def training(self, progress: TrainingProgress) -> None:
-        self.count(progress.step, progress.steps)
-        loss = sum(progress.losses.values())
-        right = "" if progress.share_right is None else f", {progress.share_right:.1%} of validation frames right"
-        if self._progress:
-            self._progress.update(self._task, description=f"loss {loss:.2f}")
-            if right:
-                self._progress.console.print(f"step {progress.step}: loss {loss:.2f}{right}")
-        elif self._enabled and (right or progress.step % _LINES_EVERY == 0):
-            parts = ", ".join(f"{name} {value:.2f}" for name, value in progress.losses.items())
-            typer.echo(f"step {progress.step}: loss {loss:.2f} ({parts}){right}", err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stormpsr.cli.model import OverrideOption
+from stormpsr.cli.options import DeviceOption, DevicesOption, PrecisionOption, WorkersOption
 from stormpsr.cli.output import JsonFlag, print_json, print_table
 
 if TYPE_CHECKING:
@@ -43,16 +44,14 @@ def train_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check data and settings, say what would be done and how long it takes.")
     ] = False,
-    devices: Annotated[int, typer.Option(min=1, help="Devices per machine (more than one: DDP).")] = 1,
+    device: DeviceOption = "auto",
+    devices: DevicesOption = 1,
     machines: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
-    accelerator: Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="What computes.")] = "auto",
-    precision: Annotated[
-        Literal["32-true", "16-mixed", "bf16-mixed"], typer.Option(help="Of the numbers in training.")
-    ] = "32-true",
+    precision: PrecisionOption = "32-true",
     accumulate: Annotated[
         int, typer.Option(min=1, help="Batches per step of the optimiser: 64 batches of 4 make a step of 256.")
     ] = 1,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read batches.")] = 0,
+    workers: WorkersOption = 0,
     wandb: Annotated[str | None, typer.Option(help="Log to this project of W&B instead of TensorBoard.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -79,7 +78,7 @@ def train_command(
     found = load_training_data(data, config)
     options = FitOptions(
         resume=resume,
-        accelerator=accelerator,
+        device=device,
         devices=devices,
         machines=machines,
         precision=precision,

@@ -1,30 +1,32 @@
-"""What every assembly state detector can do, whatever network is inside.
+"""What every assembly state detector can do, whatever network is inside, and what it says about an image.
 
 A detector looks at single images. It finds the assembly, names its state (a class of the procedure), and says how sure
 it is that both are right. It should stay silent where the state cannot be read.
 
-Detectors whose network is a torch module: one folder format, one way to look at images.
+Detectors whose network is a torch module share one folder format and one way to look at images. A saved folder holds
+`model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once measured, `metrics.json`.
+Nothing else is needed to load it, and nothing in it is executable.
 
-A saved folder holds `model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once
-measured, `metrics.json`. Nothing else is needed to load it, and nothing in it is executable.
+Shape legend: B images, S pixels of a side, 3 colours, C components, 4 corners (x0, y0, x1, y1 in pixels).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stormpsr.data.annotated_frames import FrameSet
+from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.detectors.calibration import Calibration
-from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE, Detection, sorted_best
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object
 from stormpsr.models.checkpoint import (
@@ -37,38 +39,54 @@ from stormpsr.models.checkpoint import (
     write_folder,
 )
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.detector_batches import Batch
-from stormpsr.training.detector_settings import OnTraining, TrainingResult, TrainingSettings
+
+DEFAULT_MIN_CONFIDENCE = 0.1  # weaker detections are left out; decoders weigh the rest by their confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """An assembly in an image. The box is the upper left corner, width and height in pixels, as in COCO."""
+
+    box: tuple[float, float, float, float]
+    state_class: int
+    confidence: float  # of the box and of the class together, 0..1
+    parts_C3: NDArray[np.float32] | None = None  # per component: probability of absent, correct, wrong
+
+    def __post_init__(self) -> None:
+        if len(self.box) != 4 or not all(np.isfinite(side) for side in self.box):
+            raise InputError(f"a box is four finite numbers, not {self.box}")
+        if not 0.0 <= self.confidence <= 1.0:
+            raise InputError(f"confidence is {self.confidence}, but it must lie between 0 and 1")
+
+    def in_frame(self, frame: int) -> StateDetection:
+        """The same as the decoders take it."""
+        return StateDetection(frame, self.state_class, self.confidence, self.box)
+
+
+def sorted_best(detections: list[Detection], min_confidence: float) -> list[Detection]:
+    """The most confident first, without those below the bar."""
+    kept = [detection for detection in detections if detection.confidence >= min_confidence]
+    return sorted(kept, key=lambda detection: -detection.confidence)
 
 
 class StateDetector(ABC):
     """Detects assembly states. Classes are the procedure's, in the procedure's order; background is never reported."""
 
-    kind: ClassVar[str]  # how a saved folder and the command line call it
+    kind: ClassVar[str]  # how a saved folder and the command line call it; package.module:Class where not said
     procedure: Procedure
     calibration: Calibration
     metrics: dict[str, Any]  # whatever was measured, kept with the detector
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "kind" not in cls.__dict__:
+            cls.kind = f"{cls.__module__}:{cls.__qualname__}"
 
     @abstractmethod
     def detect(
         self, images: Sequence[Image], *, min_confidence: float = DEFAULT_MIN_CONFIDENCE
     ) -> list[list[Detection]]:
         """The detections of each image, most confident first; an empty list where no state can be read."""
-
-    @abstractmethod
-    def train(
-        self,
-        train: FrameSet,
-        val: FrameSet,
-        settings: TrainingSettings,
-        *,
-        folder: Path | None = None,
-        on_progress: OnTraining | None = None,
-    ) -> TrainingResult:
-        """Learn from frames, calibrate on validation frames, and save into the folder if one is given.
-
-        With a folder, training that was stopped goes on from there; the same settings are required.
-        """
 
     @abstractmethod
     def save(self, folder: str | Path) -> None:
@@ -88,36 +106,36 @@ class StateDetector(ABC):
             )
 
 
+UNKNOWN = -100  # of a part whose state nobody knows; torch's losses leave it out
 _CHUNK = 32  # images per forward pass
 
 T = TypeVar("T")
 
 
 class TorchDetector(StateDetector):
-    """What all of them share."""
+    """A detector with a torch module inside. Its settings are the keywords of its `__init__`, plain values all."""
 
-    def __init__(self, procedure: Procedure) -> None:
+    network: nn.Module
+    image_size: int  # pixels of a side of the square that the network takes
+
+    def __init__(self, procedure: Procedure, **settings: Any) -> None:
         self.procedure = procedure
         self.calibration = Calibration()
         self.metrics: dict[str, Any] = {}
+        self._settings = settings
 
     # ------------------------------------------------------------------ what each network says for itself
-    @property
-    @abstractmethod
-    def network(self) -> nn.Module: ...
-
-    @property
-    @abstractmethod
-    def image_size(self) -> int:
-        """Pixels of a side of the square that the network takes."""
-
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """What `from_settings` needs to build the same network."""
+        return dict(self._settings)
 
     @classmethod
-    @abstractmethod
-    def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> TorchDetector: ...
+    def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> TorchDetector:
+        """A new detector, its network untrained."""
+        try:
+            return cls(procedure, **settings)
+        except TypeError as error:
+            raise InputError(f"these settings do not fit {cls.__name__} ({error})") from error
 
     @classmethod
     def without_weights(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,8 +143,16 @@ class TorchDetector(StateDetector):
         return dict(settings)
 
     @abstractmethod
-    def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
-        """All detections, before calibration, boxes in pixels of the original images."""
+    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+        """All detections, before calibration, boxes in pixels of the original images.
+
+        Images are bytes, on the network's device.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is; `detector.network.to(...)` moves it."""
+        return next(self.network.parameters()).device
 
     # ------------------------------------------------------------------ looking
     def detect(
@@ -136,7 +162,7 @@ class TorchDetector(StateDetector):
         found: list[list[Detection]] = []
         for start in range(0, len(images), _CHUNK):
             fitted = [letterbox(image, self.image_size) for image in images[start : start + _CHUNK]]
-            pixels = torch.stack([torch.from_numpy(square) for square, _ in fitted])
+            pixels = torch.stack([torch.from_numpy(square) for square, _ in fitted]).to(self.device)
             with torch.inference_mode():
                 found += self.raw_detections(pixels, [placement for _, placement in fitted])
         return [sorted_best([self._calibrated(d) for d in row], min_confidence) for row in found]
@@ -176,29 +202,50 @@ class TorchDetector(StateDetector):
         return detector
 
 
+class Batch(NamedTuple):
+    """Images to learn from, and what is known about them. Where `readable_B` is false, the other rows mean nothing."""
+
+    image_BSS3: Tensor  # uint8
+    readable_B: Tensor  # bool: whether there is a box
+    maybe_hidden_B: Tensor  # bool: there is a box, but perhaps nobody could read the state
+    corners_B4: Tensor
+    state_class_B: Tensor
+    bits_BC: Tensor  # -1, 0, 1, or UNKNOWN
+    step: int  # that these images are for
+
+
 class StepTrainedDetector(TorchDetector):
     """A detector whose network we train ourselves, step by step (see `stormpsr.training.tasks.detector`)."""
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The parts of the training loss."""
+        """The parts of the training loss; their sum is minimised."""
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """What the optimiser changes, and how fast."""
         return [{"params": list(self.network.parameters()), "lr": learning_rate}]
 
-    def train(
-        self,
-        train: FrameSet,
-        val: FrameSet,
-        settings: TrainingSettings,
-        *,
-        folder: Path | None = None,
-        on_progress: OnTraining | None = None,
-    ) -> TrainingResult:
-        from stormpsr.training.tasks.detector import fit
 
-        return fit(self, train, val, settings, folder=folder, on_progress=on_progress)
+OnStep = Callable[[int, int, float], None]  # step, steps in all, loss
+
+
+class SelfTrainedDetector(TorchDetector):
+    """A detector that another package trains in its own way, on a data set in the YOLO format."""
+
+    @abstractmethod
+    def train_on(
+        self,
+        data: Path,
+        folder: Path,
+        *,
+        steps: int,
+        batch_size: int,
+        seed: int,
+        device: str,
+        augmentation: Mapping[str, float],
+        on_step: OnStep,
+    ) -> None:
+        """Leave the network trained. What is in the folder is gone on with; it is deleted afterwards."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:

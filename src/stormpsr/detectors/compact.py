@@ -9,20 +9,15 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import StepTrainedDetector, numbers_of
-from stormpsr.detectors.detection import Detection
+from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector, numbers_of
 from stormpsr.errors import InputError
 from stormpsr.models.compact_detector import CompactConfig, CompactNet, CompactOutput, Targets
-from stormpsr.procedure.model import ABSENT, CORRECT, WRONG, Procedure, StateKind
-from stormpsr.training.detector_batches import UNKNOWN, Batch
+from stormpsr.procedure.model import WRONG, Procedure, StateKind
 
 WrongParts = Literal["error_class", "component_classes", "readout"]
-
-# bit -> column of the read-out; indexed with the bit itself, so that -1 is the last
-_PART_OF_BIT = np.array([ABSENT, CORRECT, WRONG], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +59,11 @@ class CompactDetector(StepTrainedDetector):
         self.config = config or CompactConfig()
         self.wrong_parts = wrong_parts
         self.table = _ClassTable.of(procedure)
-        self.net = CompactNet(self.config, procedure)
+        self.network: CompactNet = CompactNet(self.config, procedure)
+        self.image_size = self.config.image_size
         self._row_of_class = {state_class: row for row, state_class in enumerate(self.table.shown)}
 
     # ------------------------------------------------------------------ what the base asks for
-    @property
-    def network(self) -> nn.Module:
-        return self.net
-
-    @property
-    def image_size(self) -> int:
-        return self.config.image_size
-
     def settings(self) -> dict[str, Any]:
         return {**asdict(self.config), "wrong_parts": self.wrong_parts}
 
@@ -90,31 +78,32 @@ class CompactDetector(StepTrainedDetector):
         return {**settings, "weights": "none"}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        part_BC = np.where(batch.bits_BC == UNKNOWN, UNKNOWN, _PART_OF_BIT[np.clip(batch.bits_BC, -1, 1)])
-        state_B = np.array([self._row_of_class.get(int(c), 0) for c in batch.state_class_B])
+        # bits 0, 1 and -1 are columns ABSENT, CORRECT and WRONG of the read-out
+        part_BC = torch.where(batch.bits_BC == UNKNOWN, UNKNOWN, batch.bits_BC % 3)
+        row_of_class = [self._row_of_class.get(state.state_class, 0) for state in self.procedure.states]
         targets = Targets(
-            readable_B=torch.from_numpy(batch.readable_B),
-            checked_B=torch.from_numpy(~batch.maybe_hidden_B),
-            corners_B4=torch.from_numpy(batch.corners_B4),
-            state_B=torch.from_numpy(state_B),
-            part_BC=torch.from_numpy(part_BC),
+            readable_B=batch.readable_B,
+            checked_B=~batch.maybe_hidden_B,
+            corners_B4=batch.corners_B4,
+            state_B=torch.tensor(row_of_class, device=batch.state_class_B.device)[batch.state_class_B],
+            part_BC=part_BC,
         )
-        return self.net.losses(torch.from_numpy(batch.image_BSS3), targets)
+        return self.network.losses(batch.image_BSS3, targets)
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """A trained backbone learns more slowly than new layers."""
-        backbone = [parameter for parameter in self.net.reader.network.parameters() if parameter.requires_grad]
-        known = {id(parameter) for parameter in self.net.reader.network.parameters()}
-        fresh = [parameter for parameter in self.net.parameters() if id(parameter) not in known]
+        backbone = [parameter for parameter in self.network.reader.network.parameters() if parameter.requires_grad]
+        known = {id(parameter) for parameter in self.network.reader.network.parameters()}
+        fresh = [parameter for parameter in self.network.parameters() if id(parameter) not in known]
         slower = 1.0 if self.config.weights == "none" else 0.4
         return [{"params": backbone, "lr": learning_rate * slower}, {"params": fresh, "lr": learning_rate}]
 
     def raw_detections(
-        self, images_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None
+        self, image_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None
     ) -> list[list[Detection]]:
         """All detections. Boxes that are known already (shares of the square) need not be located again."""
-        shares_B4 = self.net.locator.locate(images_BSS3) if shares_B4 is None else shares_B4
-        output = self.net.read(self.net.crop(images_BSS3, shares_B4))
+        shares_B4 = self.network.locator.locate(image_BSS3) if shares_B4 is None else shares_B4
+        output = self.network.read(self.network.crop(image_BSS3, shares_B4))
         parts_BC3 = output.part_logits_BC3.softmax(dim=-1).cpu().numpy()
         probability_BN = self._class_probabilities(output, parts_BC3)
         readable_B = output.readable_logit_B.sigmoid().cpu().numpy()

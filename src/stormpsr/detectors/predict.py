@@ -22,8 +22,7 @@ from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import open_recording
-from stormpsr.detectors.base import StateDetector
-from stormpsr.detectors.detection import Detection
+from stormpsr.detectors.base import Detection, StateDetector
 from stormpsr.errors import InputError
 from stormpsr.files import read_json, write_json
 

@@ -1,32 +1,45 @@
-"""Detectors by name, and from the folders they were saved to."""
+"""Detectors by name, and from the folders they were saved to.
+
+Besides those of this package, any class that is a `StateDetector` can be named as `package.module:Class`. Naming it
+imports its module: a detector's folder that names one runs that module's code, which must be installed here already.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from stormpsr.detectors.base import StateDetector, read_config
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import CONFIG_FILE
 from stormpsr.procedure.model import Procedure
 
-DetectorKind = Literal["compact", "yolox", "yolov8"]
+DETECTORS = {
+    "compact": "stormpsr.detectors.compact:CompactDetector",
+    "yolox": "stormpsr.detectors.yolox:YoloxDetector",
+    "yolov8": "stormpsr.detectors.yolov8:Yolov8Detector",
+}
 
 
 def _class_of(kind: str) -> Any:
-    if kind == "compact":
-        from stormpsr.detectors.compact import CompactDetector
-
-        return CompactDetector
-    if kind == "yolox":
-        from stormpsr.detectors.yolox import YoloxDetector
-
-        return YoloxDetector
-    if kind == "yolov8":
-        from stormpsr.detectors.yolov8 import Yolov8Detector
-
-        return Yolov8Detector
-    raise InputError(f"unknown detector {kind!r}", cure=f"choose one of: {', '.join(get_args(DetectorKind))}")
+    module, colon, name = DETECTORS.get(kind, kind).partition(":")
+    if not colon:
+        cure = f"choose one of: {', '.join(DETECTORS)}, or name your own as package.module:Class"
+        raise InputError(f"unknown detector {kind!r}", cure=cure)
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if kind in DETECTORS or not f"{module}.".startswith(f"{error.name}."):
+            raise  # something that it needs is missing
+        cure = "install the package, or put its folder into PYTHONPATH"
+        raise InputError(f"detector {kind!r}: there is no module {error.name!r}", cure=cure) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, StateDetector)):
+        cure = "name a class that is derived from stormpsr.detectors.base.StepTrainedDetector"
+        raise InputError(f"{kind!r} is not a detector", cure=cure)
+    return found
 
 
 def make_detector(kind: str, procedure: Procedure, settings: dict[str, Any] | None = None) -> StateDetector:

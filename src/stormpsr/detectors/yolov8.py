@@ -8,8 +8,6 @@ over with `adopt`; such a file is a pickle and may run code when it is read: tak
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -18,19 +16,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from stormpsr.data.annotated_frames import FrameSet
-from stormpsr.data.box_exchange import export_boxes
 from stormpsr.data.boxes import nms
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import TorchDetector, numbers_of
-from stormpsr.detectors.detection import Detection
+from stormpsr.detectors.base import Detection, OnStep, SelfTrainedDetector, numbers_of
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.detector_settings import OnTraining, TrainingProgress, TrainingResult, TrainingSettings
-from stormpsr.training.tasks.detector import PAUSE_FOLDER, calibrate
 
 _CANDIDATES = 20  # boxes per image that are looked at
 _RUN = "run"
@@ -56,7 +49,7 @@ class Yolov8Config:
                 raise InputError(f"{name} is {getattr(self, name)}", cure="it lies between 0 and 1")
 
 
-class Yolov8Detector(TorchDetector):
+class Yolov8Detector(SelfTrainedDetector):
     """A YOLOv8 with the procedure's classes, class 0 (background) included but never trained."""
 
     kind: ClassVar[str] = "yolov8"
@@ -64,14 +57,13 @@ class Yolov8Detector(TorchDetector):
     def __init__(self, procedure: Procedure, config: Yolov8Config | None = None) -> None:
         super().__init__(procedure)
         self.config = config or Yolov8Config()
+        self.image_size = self.config.image_size
         ultralytics = _ultralytics()
         n_classes = len(procedure.states)
-        self.net: nn.Module = ultralytics.nn.tasks.DetectionModel(
-            f"{self.config.model}.yaml", nc=n_classes, verbose=False
-        )
-        self.net.names = {state.state_class: state.name for state in procedure.states}
+        self.network = ultralytics.nn.tasks.DetectionModel(f"{self.config.model}.yaml", nc=n_classes, verbose=False)
+        self.network.names = {state.state_class: state.name for state in procedure.states}
         if self.config.weights != "none":
-            self.net.load(_read_pt(Path(self.config.weights)).model)
+            self.network.load(_read_pt(Path(self.config.weights)).model)
 
     @classmethod
     def adopt(cls, weights: str | Path, procedure: Procedure, *, image_size: int = 640) -> Yolov8Detector:
@@ -86,20 +78,12 @@ class Yolov8Detector(TorchDetector):
             cure = f"it should have the {len(ours)} classes of {procedure.name!r}, in their order"
             raise InputError(f"the network has {len(names)} classes", path=path, cure=cure)
         try:
-            detector.net.load_state_dict(theirs.float().state_dict(), strict=True)
+            detector.network.load_state_dict(theirs.float().state_dict(), strict=True)
         except RuntimeError as error:
             raise InputError(f"its tensors do not fit ({str(error).splitlines()[-1].strip()})", path=path) from None
         return detector
 
     # ------------------------------------------------------------------ what the base asks for
-    @property
-    def network(self) -> nn.Module:
-        return self.net
-
-    @property
-    def image_size(self) -> int:
-        return self.config.image_size
-
     def settings(self) -> dict[str, Any]:
         return asdict(replace(self.config, weights="none"))
 
@@ -107,9 +91,10 @@ class Yolov8Detector(TorchDetector):
     def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> Yolov8Detector:
         return cls(procedure, numbers_of(Yolov8Config, settings))
 
-    def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
-        predictions = self.net(images_BSS3.permute(0, 3, 1, 2).float() / 255)
+    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+        predictions = self.network(image_BSS3.permute(0, 3, 1, 2).float() / 255)
         decoded_BXA = predictions[0] if isinstance(predictions, tuple | list) else predictions
+        decoded_BXA = decoded_BXA.cpu()
         best_BA, class_BA = decoded_BXA[:, 4:].max(dim=1)
         found: list[list[Detection]] = []
         for image, placement in enumerate(placements):
@@ -130,89 +115,71 @@ class Yolov8Detector(TorchDetector):
         return found
 
     # ------------------------------------------------------------------ training
-    def train(
+    def train_on(
         self,
-        train: FrameSet,
-        val: FrameSet,
-        settings: TrainingSettings,
+        data: Path,
+        folder: Path,
         *,
-        folder: Path | None = None,
-        on_progress: OnTraining | None = None,
-    ) -> TrainingResult:
+        steps: int,
+        batch_size: int,
+        seed: int,
+        device: str,
+        augmentation: Mapping[str, float],
+        on_step: OnStep,
+    ) -> None:
         """Train with ultralytics' own trainer, for as many of its epochs as the steps come to.
 
         It keeps its state once per epoch; training that was stopped goes on from the last one.
         """
-        self.check_procedure(train.procedure)
-        if folder is None:
-            with tempfile.TemporaryDirectory() as place:
-                self._run(Path(place), train, val, settings, on_progress)
-        else:
-            self._run(folder / PAUSE_FOLDER, train, val, settings, on_progress)
-        self.calibration = calibrate(self, val, settings.calibration_frames)
-        if folder is not None:
-            self.metrics["training"] = asdict(settings)
-            self.save(folder)
-            shutil.rmtree(folder / PAUSE_FOLDER, ignore_errors=True)
-        return TrainingResult(settings.steps, 0, (), self.calibration)
-
-    def _run(
-        self, place: Path, train: FrameSet, val: FrameSet, settings: TrainingSettings, on_progress: OnTraining | None
-    ) -> None:
-        data, last = place / "data", place / _RUN / "weights" / "last.pt"
-        if not data.exists():
-            export_boxes(data, {"train": train, "val": val}, "yolo", negative_ratio=settings.batch.negative_ratio)
-        ultralytics = _ultralytics()
+        weights = folder.resolve() / _RUN / "weights"
+        best, last = weights / "best.pt", weights / "last.pt"
         n_images = sum(1 for _ in (data / "images" / "train").iterdir())
-        per_epoch = max(1, math.ceil(n_images / settings.batch.batch_size))
-        epochs = max(1, round(settings.steps / per_epoch))
-        wrapper = ultralytics.YOLO(str(last) if last.is_file() else f"{self.config.model}.yaml")
+        per_epoch = max(1, math.ceil(n_images / batch_size))
+        epochs = max(1, round(steps / per_epoch))
+        wrapper = _ultralytics().YOLO(str(last) if last.is_file() else f"{self.config.model}.yaml")
         if not last.is_file():
-            wrapper.model = self.net.train()
-            wrapper.ckpt = {"model": self.net}  # so that its trainer starts from these weights
-        wrapper.add_callback("on_train_batch_end", _reporter(per_epoch, epochs, on_progress))
-        augmentation = settings.augmentation
+            wrapper.model = self.network.train()
+            wrapper.ckpt = {"model": self.network}  # so that its trainer starts from these weights
+        wrapper.add_callback("on_train_batch_end", _reporter(per_epoch, epochs, on_step))
         wrapper.train(
             resume=last.is_file(),
             data=str(data / "data.yaml"),
             epochs=epochs,
             imgsz=self.config.image_size,
-            batch=settings.batch.batch_size,
-            seed=settings.seed,
-            project=str(place.resolve()),
+            batch=batch_size,
+            seed=seed,
+            project=str(folder.resolve()),
             name=_RUN,
             exist_ok=True,
-            device="cpu" if not torch.cuda.is_available() else None,
+            device=(None if torch.cuda.is_available() else "cpu") if device == "auto" else device,
             workers=0,
             amp=False,
             plots=False,
             verbose=False,
             mosaic=self.config.mosaic,
             mixup=self.config.mixup,
-            fliplr=augmentation.flip,
+            fliplr=augmentation["flip"],
             flipud=0.0,
-            degrees=augmentation.rotation_degrees,
-            translate=augmentation.shift,
-            scale=augmentation.scale,
-            hsv_s=augmentation.saturation,
-            hsv_v=augmentation.brightness,
+            degrees=augmentation["rotation_degrees"],
+            translate=augmentation["shift"],
+            scale=augmentation["scale"],
+            hsv_s=augmentation["saturation"],
+            hsv_v=augmentation["brightness"],
         )
-        best = place / _RUN / "weights" / "best.pt"
         trained = _read_pt(best if best.is_file() else last)
-        self.net.load_state_dict(trained.model.float().state_dict())
-        self.net.eval()
+        self.network.load_state_dict(trained.model.float().state_dict())
+        self.network.eval()
 
 
-def _reporter(per_epoch: int, epochs: int, on_progress: OnTraining | None) -> Any:
+def _reporter(per_epoch: int, epochs: int, on_step: OnStep) -> Any:
     done = 0
 
     def report(trainer: Any) -> None:
         nonlocal done
         done += 1
-        if on_progress:
-            step = max(done, trainer.epoch * per_epoch + 1)
-            loss = float(trainer.loss.detach().sum()) if trainer.loss is not None else 0.0
-            on_progress(TrainingProgress(min(step, epochs * per_epoch), epochs * per_epoch, {"total": loss}))
+        step = max(done, trainer.epoch * per_epoch + 1)
+        loss = float(trainer.loss.detach().sum()) if trainer.loss is not None else 0.0
+        on_step(min(step, epochs * per_epoch), epochs * per_epoch, loss)
 
     return report
 

@@ -12,16 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stormpsr.data.boxes import nms
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import StepTrainedDetector, numbers_of
-from stormpsr.detectors.detection import Detection
+from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector, numbers_of
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure, StateKind
-from stormpsr.training.detector_batches import Batch
 
 _CANDIDATES = 20  # boxes per image that are looked at; more would be the same assembly again
 
@@ -57,16 +55,9 @@ class YoloxDetector(StepTrainedDetector):
             self._decode: Any = import_module("libreyolo.postprocess.yolox").decode_outputs
         except ModuleNotFoundError as error:
             raise MissingExtraError("the YOLOX detector", "yolox", error.name or "libreyolo") from None
-        self.net = self._parts.LibreYOLOXModel(self.config.size, len(self.classes))
-        self.net.init_weights()
-
-    @property
-    def network(self) -> nn.Module:
-        return self.net
-
-    @property
-    def image_size(self) -> int:
-        return self.config.image_size
+        self.network = self._parts.LibreYOLOXModel(self.config.size, len(self.classes))
+        self.network.init_weights()
+        self.image_size = self.config.image_size
 
     def settings(self) -> dict[str, Any]:
         return asdict(self.config)
@@ -76,15 +67,15 @@ class YoloxDetector(StepTrainedDetector):
         return cls(procedure, numbers_of(YoloxConfig, settings))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        low, high = batch.corners_B4[:, :2], batch.corners_B4[:, 2:]
-        rows = [self._row_of_class.get(int(state_class), 0) for state_class in batch.state_class_B]
-        labels_B5 = np.concatenate([np.array(rows, dtype=np.float32)[:, None], (low + high) / 2, high - low], axis=1)
+        low_B2, high_B2 = batch.corners_B4[:, :2], batch.corners_B4[:, 2:]
+        row_of_class = [float(self._row_of_class.get(state.state_class, 0)) for state in self.procedure.states]
+        row_B = torch.tensor(row_of_class, device=batch.state_class_B.device)[batch.state_class_B]
+        labels_B5 = torch.cat([row_B[:, None], (low_B2 + high_B2) / 2, high_B2 - low_B2], dim=1)
         labels_B5[~batch.readable_B] = 0  # how YOLOX writes that there is no object
-        parts = self.net(self._pixels(torch.from_numpy(batch.image_BSS3)), torch.from_numpy(labels_B5)[:, None])
-        return {"total": parts["total_loss"]}
+        return {"total": self.network(self._pixels(batch.image_BSS3), labels_B5[:, None])["total_loss"]}
 
-    def raw_detections(self, images_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
-        decoded_BAX = self._decode(self.net(self._pixels(images_BSS3)))
+    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+        decoded_BAX = self._decode(self.network(self._pixels(image_BSS3))).cpu()
         confidence_BAN = decoded_BAX[..., 4:5] * decoded_BAX[..., 5:]
         best_BA, row_BA = confidence_BAN.max(dim=-1)
         found: list[list[Detection]] = []

@@ -3,7 +3,7 @@
 
 A stage's folder:
 
-    best/         the checkpoint of the best epoch so far (see `checkpoint.py`)
+    best/         the checkpoint of the best epoch so far (see `checkpoint.py`); not a detector's
     resume/       everything that is needed to go on after the last whole epoch
     log/          TensorBoard
     stage.json    the settings, what the stage began from, and whether it is finished
@@ -15,14 +15,17 @@ epoch alone, so the result is that of a run that was never interrupted.
 from __future__ import annotations
 
 import logging
+import math
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -31,17 +34,17 @@ from lightning.pytorch.plugins import TorchCheckpointIO, TorchSyncBatchNorm
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from timm.layers import convert_sync_batchnorm
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from stormpsr.config import Config
+from stormpsr.config import Config, EncoderTrainingConfig, LocatorTrainingConfig, TemporalTrainingConfig
+from stormpsr.data.sampling import Shard
 from stormpsr.errors import InputError
 from stormpsr.files import replacing
 from stormpsr.models.checkpoint import save_checkpoint
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
-from stormpsr.training.tasks.base import Task
 
-Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
@@ -50,7 +53,7 @@ class FitOptions:
     """How to run, as opposed to what to train: none of it is part of the result's settings."""
 
     resume: bool = False
-    accelerator: Accelerator = "auto"
+    device: str = "auto"  # auto, cpu, cuda, mps, or one of several: cuda:1
     devices: int = 1  # per machine
     machines: int = 1
     precision: Precision = "32-true"
@@ -59,21 +62,143 @@ class FitOptions:
     wandb_project: str | None = None
     callbacks: tuple[Callback, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"auto|cpu|(cuda|mps)(:\d+)?", self.device):
+            raise InputError(f"there is no device {self.device!r}", cure="choose auto, cpu, cuda, mps, or cuda:1")
+        if ":" in self.device and self.devices > 1:
+            raise InputError(f"{self.device} is one device, not {self.devices}", cure="leave its number out")
+
     @property
     def processes(self) -> int:
         """That share every batch."""
         return self.devices * self.machines
 
     @property
-    def uses_gpu(self) -> bool:
-        return self.accelerator == "gpu" or (self.accelerator == "auto" and torch.cuda.is_available())
+    def torch_device(self) -> torch.device:
+        """Where a single process computes."""
+        if self.device != "auto":
+            return torch.device(self.device)
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+# ---------------------------------------------------------------------- what is trained
+MakeDataset = Callable[[int, Shard], Dataset]  # epoch, share of this process -> batches of the epoch
+
+
+class Task(LightningModule):
+    """What is trained, with batches made anew for every epoch, and random numbers that depend on it alone.
+
+    Validation leaves its metrics in `metrics`; `score` is the one that decides, the larger the better.
+    """
+
+    begins_trained = False  # whether the networks are good for something before the first epoch
+    keeps_best = True  # of the epochs; else the caller takes what the last one has left
+
+    def __init__(
+        self,
+        settings: Config | Mapping[str, Any],
+        seed: int,
+        make_dataset: MakeDataset,
+        batches_per_epoch: int,
+        workers: int,
+    ) -> None:
+        super().__init__()
+        self.settings, self.seed = settings, seed  # a stage is only gone on with if its settings are the same
+        self.batches_per_epoch = batches_per_epoch
+        self.metrics: dict[str, float] = {}
+        self._make_dataset, self._workers = make_dataset, workers
+
+    @property
+    def score(self) -> float:
+        raise NotImplementedError
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """What belongs into a checkpoint, by the names of a `SpatioTemporalModel`."""
+        raise NotImplementedError
+
+    def n_batches(self, epochs: int) -> int:
+        """Batches of all epochs."""
+        return epochs * self.batches_per_epoch
+
+    def train_dataloader(self) -> DataLoader:
+        shard = Shard(self.trainer.global_rank, self.trainer.world_size)
+        dataset = self._make_dataset(self.trainer.current_epoch, shard)
+        return DataLoader(dataset, batch_size=None, num_workers=self._workers)
+
+    def on_train_epoch_start(self) -> None:
+        torch.manual_seed(self._seed_of(0))  # for dropout
+
+    def _seed_of(self, number: int) -> int:
+        """A seed for one batch of this epoch and process."""
+        entropy = (self.seed, self.trainer.current_epoch, number, self.trainer.global_rank)
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+    def _generator(self, number: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self._seed_of(number + 1))
+
+    def _steps_per_epoch(self) -> int:
+        return -(-self.batches_per_epoch // int(self.trainer.accumulate_grad_batches))
+
+    def _log_loss(self, loss: Tensor) -> None:
+        self.log("train/loss", loss, sync_dist=True)
+
+    def _refuse_infinite(self, output: Tensor) -> None:
+        if not torch.isfinite(output).all():
+            epoch = self.trainer.current_epoch + 1
+            raise InputError(f"training left the finite numbers in epoch {epoch}", cure="lower the learning rate")
+
+    def _log_metrics(self) -> None:
+        for name, value in {**self.metrics, "score": self.score}.items():
+            self.log(f"val/{name}", value, sync_dist=False, rank_zero_only=False)
+
+
+def learning_rate_factor(step: int, *, warmup_steps: int, total_steps: int) -> float:
+    """Share of the learning rate in a step: rises in a line during the warm-up, then falls along a cosine to 0."""
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    done = (step - warmup_steps) / max(total_steps - warmup_steps, 1)
+    return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def make_optimiser(
+    config: LocatorTrainingConfig | EncoderTrainingConfig | TemporalTrainingConfig,
+    groups: Iterable[tuple[nn.Module, float]],
+    *,
+    steps_per_epoch: int,
+) -> dict[str, Any]:
+    """Optimiser and schedule, as Lightning wants them, for modules with a learning rate each.
+
+    Biases and norms are not decayed: shrinking them does not make a network simpler.
+    """
+    parameters: list[dict[str, Any]] = []
+    for module, learning_rate in groups:
+        trained = [p for p in module.parameters() if p.requires_grad]
+        for chosen, decay in (
+            ([p for p in trained if p.dim() > 1], config.weight_decay),
+            ([p for p in trained if p.dim() <= 1], 0.0),
+        ):
+            if chosen:
+                parameters.append({"params": chosen, "lr": learning_rate, "weight_decay": decay})
+    if config.optimiser == "sgd":
+        optimiser: Any = torch.optim.SGD(parameters, momentum=config.momentum)
+    else:
+        optimiser = torch.optim.AdamW(parameters, betas=(config.momentum, 0.999))
+    total = max(config.epochs * steps_per_epoch, 1)
+    warmup = min(config.warmup_epochs * steps_per_epoch, total)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: learning_rate_factor(step, warmup_steps=warmup, total_steps=total)
+    )
+    return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+# ---------------------------------------------------------------------- the loop
 class _KeepBest(Callback):
     """Saves the task's tensors whenever validation says that they are the best so far; of equals, by the loss."""
 
-    def __init__(self, folder: Path, config: Config, procedure: Procedure) -> None:
-        self._folder, self._config, self._procedure = folder, config, procedure
+    def __init__(self, folder: Path, procedure: Procedure) -> None:
+        self._folder, self._procedure = folder, procedure
         self._best: tuple[float, float] | None = None
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -90,8 +215,9 @@ class _KeepBest(Callback):
             self._save(pl_module, {"epoch": trainer.current_epoch, "interrupted": True})
 
     def _save(self, task: Task, metrics: dict[str, Any]) -> None:
+        assert isinstance(task.settings, Config)
         save_checkpoint(
-            self._folder, tensors=task.tensors(), config=self._config, procedure=self._procedure, metrics=metrics
+            self._folder, tensors=task.tensors(), config=task.settings, procedure=self._procedure, metrics=metrics
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,7 +274,7 @@ def fit(
     with _quiet_lightning():
         trainer = _trainer(task, epochs, folder, procedure, options)
         if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
-            folder.begin(task.config, resume=options.resume, began_from=began_from)
+            folder.begin(task.settings, resume=options.resume, began_from=began_from)
         try:
             trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=True)
         except SystemExit as error:  # Lightning's answer to Ctrl-C
@@ -177,7 +303,7 @@ def _quiet_lightning() -> Iterator[None]:
 
 def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> Trainer:
     callbacks = [
-        _KeepBest(folder.best, task.config, procedure),
+        *([_KeepBest(folder.best, procedure)] if task.keeps_best else []),
         _KeepResumable(folder.last),
         *options.callbacks,
     ]
@@ -198,10 +324,11 @@ def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure,
 
 
 def _make_trainer(options: FitOptions, **more: Any) -> Trainer:
+    kind, _, number = options.device.partition(":")
     try:
         return Trainer(
-            accelerator=options.accelerator,
-            devices=options.devices,
+            accelerator=kind,
+            devices=[int(number)] if number else options.devices,
             num_nodes=options.machines,
             strategy="ddp" if options.processes > 1 else "auto",
             precision=options.precision,
@@ -211,13 +338,13 @@ def _make_trainer(options: FitOptions, **more: Any) -> Trainer:
         )
     except MisconfigurationException as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"this machine cannot train so: {reason}", cure="change --accelerator or --devices") from error
+        raise InputError(f"this machine cannot train so: {reason}", cure="change --device or --devices") from error
 
 
 def _shares_statistics(task: nn.Module, options: FitOptions) -> bool:
     """Whether batch norms must be told to look at all processes; on a CPU they cannot."""
     has_batch_norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in task.modules())
-    return options.processes > 1 and options.uses_gpu and has_batch_norms
+    return options.processes > 1 and options.torch_device.type == "cuda" and has_batch_norms
 
 
 def _check_wandb(options: FitOptions) -> None:

@@ -101,8 +101,7 @@ class _StepTimer:
 
     def __init__(self, run: Run, clock: Clock) -> None:
         self._config, self._clock = run.config, clock
-        uses_cuda = torch.cuda.is_available() and run.options.accelerator != "cpu"
-        self._device = torch.device("cuda" if uses_cuda else "cpu")
+        self._device = run.options.torch_device
         stream = build_stream(run.config, run.data.procedure.n_components, weights="none")
         self._stream = stream.to(self._device)
 

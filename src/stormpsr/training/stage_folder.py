@@ -15,6 +15,7 @@ from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object, write_json
 
+Settings = Config | Mapping[str, Any]  # a mapping of plain values, in sections or not
 _MOST_SHOWN = 5
 
 
@@ -50,24 +51,25 @@ class StageFolder:
         """Digest of the networks that the stage began from; None if it has not begun, or nobody wrote it down."""
         return self._about().get("began_from")
 
-    def other_settings(self, config: Config) -> list[str]:
+    def other_settings(self, settings: Settings) -> list[str]:
         """How the settings that the stage was begun with differ from these; settings that are new have defaults."""
-        text = self._about().get("config")
-        if text is None:
+        begun_with = self._about().get("config")
+        if begun_with is None:
             return []
         try:
-            begun_with = parse_config(text, where=str(self.path / "stage.json"))
+            if isinstance(begun_with, str):
+                begun_with = parse_config(begun_with, where=str(self.path / "stage.json"))
         except InputError as error:
             problem = f"this stage was begun with settings that are not known any more: {error.problem}"
             raise InputError(problem, path=self.path, cure="choose another folder, or delete this one") from error
-        before, now = _flat(begun_with.model_dump()), _flat(config.model_dump())
+        before, now = _flat(begun_with), _flat(settings)
         shared = [name for name in before if name in now]  # others belong to another kind of model, which is named
         return [f"{name} was {before[name]} and is {now[name]}" for name in shared if before[name] != now[name]]
 
-    def check(self, config: Config, *, resume: bool) -> None:
+    def check(self, settings: Settings, *, resume: bool) -> None:
         """Refuse the folder if it was begun with other settings, or unasked a second time."""
         about = self._about()
-        differences = self.other_settings(config)
+        differences = self.other_settings(settings)
         if differences:
             cure = "choose another folder, or use the settings it was begun with"
             more = f", and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
@@ -84,13 +86,14 @@ class StageFolder:
             cure = f"delete the folder {self.path} to train it again, or choose another --out"
             raise InputError(problem, path=self.path, cure=cure)
 
-    def begin(self, config: Config, *, resume: bool, began_from: str | None = None) -> None:
+    def begin(self, settings: Settings, *, resume: bool, began_from: str | None = None) -> None:
         """Claim the folder for these settings and networks, or refuse it."""
-        self.check(config, resume=resume)
+        self.check(settings, resume=resume)
         self.check_began_from(began_from)
         about = self._about()
         known = about.get("began_from") if about else began_from
-        self._write({"config": dump_config(config), "began_from": known, "finished": False})
+        config = dump_config(settings) if isinstance(settings, Config) else dict(settings)
+        self._write({"config": config, "began_from": known, "finished": False})
 
     def finish(self) -> None:
         self._write({**self._about(), "finished": True})
@@ -103,8 +106,9 @@ class StageFolder:
         write_json(self.path / "stage.json", about, indent=1)
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _flat(settings: Settings, above: str = "") -> dict[str, Any]:
     """Settings of all sections in one table, as section.key."""
+    values = settings.model_dump() if isinstance(settings, Config) else settings
     found: dict[str, Any] = {}
     for name, value in values.items():
         found |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}

@@ -37,9 +37,8 @@ from stormpsr.procedure.model import StateBits
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
 from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
 from stormpsr.training.embedding import embed_recordings
-from stormpsr.training.fit import FitOptions, fit
+from stormpsr.training.fit import FitOptions, Task, fit
 from stormpsr.training.stage_folder import StageFolder, digest_of
-from stormpsr.training.tasks.base import Task
 from stormpsr.training.tasks.encoder import EncoderTask
 from stormpsr.training.tasks.locator import BoxedImages, LocatorTask
 from stormpsr.training.tasks.temporal import JointTask, TemporalTask, ValidationClips

@@ -1,79 +1,397 @@
-"""Training a detector: steps, not epochs; interrupted training goes on where it stopped, with the same images."""
+# mypy: disallow-subclassing-any=False
+"""Training of a detector: the settings, batches by number, the task, and calibration afterwards.
+
+Detectors are trained for a number of steps. The images of a step depend on the seed and the step alone, so interrupted
+training goes on as if it had not stopped. What is kept is the moving average of the weights, not the best epoch: the
+average is better than any single epoch, and a few validation frames are no ground to choose by.
+
+Shape legend: B images, S pixels of a side, C components.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from lightning.pytorch.utilities import rank_zero_only
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, Dataset, Subset
 
-from stormpsr.data.annotated_frames import FrameSet, ImageStore
-from stormpsr.detectors.base import StepTrainedDetector, TorchDetector
+from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, ImageStore
+from stormpsr.data.box_exchange import export_boxes
+from stormpsr.data.sampling import Shard
+from stormpsr.detectors.base import (
+    UNKNOWN,
+    Batch,
+    OnStep,
+    SelfTrainedDetector,
+    StateDetector,
+    StepTrainedDetector,
+    TorchDetector,
+)
 from stormpsr.detectors.calibration import Calibration, fit_calibration
 from stormpsr.detectors.predict import confidence_and_success, predict_frames
 from stormpsr.errors import InputError
-from stormpsr.training.detector_batches import Batches
-from stormpsr.training.detector_settings import OnTraining, TrainingProgress, TrainingResult, TrainingSettings
+from stormpsr.procedure.model import StateKind
+from stormpsr.training.augment import ImageAugmentation, augment_image
+from stormpsr.training.fit import FitOptions, Task, check_machine, fit
+from stormpsr.training.stage_folder import StageFolder
 
-PAUSE_FOLDER = "unfinished"
-_PAUSE_TENSORS, _PAUSE_NOTES = "state.safetensors", "progress.json"
+UNFINISHED_FOLDER = "unfinished"  # inside the detector's: the stage folder, while it is trained
+_SEEDS_APART = 1_000_003  # random numbers of one step are not those of another seed's steps
 
 
-def fit(
-    detector: StepTrainedDetector,
+# ---------------------------------------------------------------------- settings
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """What a batch is made of."""
+
+    batch_size: int = 32
+    negative_ratio: float = 0.5  # frames without a readable state for each one with
+    class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
+    scene_balance: float = 0.5  # the same for the scenes of a recording, each a time without a change
+    image_share: float = 0.4  # of those with a state, taken from single rendered images where there are any
+    wrong_share: float = 0.4  # of those with a state, in which a part is wrong, where there are any: else too rare
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise InputError(f"batch_size is {self.batch_size}", cure="at least 2")
+        if not self.negative_ratio >= 0:
+            raise InputError(f"negative_ratio is {self.negative_ratio}", cure="0 means: no frames without a state")
+        for name in ("class_balance", "scene_balance", "image_share", "wrong_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is {getattr(self, name)}", cure="it lies between 0 and 1")
+
+    @property
+    def n_readable(self) -> int:
+        return max(1, round(self.batch_size / (1 + self.negative_ratio)))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """How long and how fast."""
+
+    steps: int = 900
+    learning_rate: float = 2e-3  # greatest, after the warm-up; falls to nothing along a cosine
+    weight_decay: float = 0.02
+    warmup_steps: int = 100
+    clip_norm: float = 5.0  # gradients longer than this are shortened
+    average: float = 0.995  # weights are averaged over steps with this memory; 0 takes the last ones
+    epoch_steps: int = 150  # steps after which validation frames are looked at and the state is kept for resuming
+    validation_frames: int = 200  # at most, of either sort, while training
+    calibration_frames: int = 1500  # at most, of either sort, afterwards
+    seed: int = 0
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    augmentation: ImageAugmentation = field(default_factory=ImageAugmentation)
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.epoch_steps < 1:
+            raise InputError(f"{self.steps} training steps, {self.epoch_steps} per epoch", cure="at least one")
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate is {self.learning_rate}", cure="it must be more than 0")
+        if not 0 <= self.average < 1:
+            raise InputError(f"average is {self.average}", cure="it lies between 0 and 1")
+        if self.seed < 0:
+            raise InputError(f"the seed is {self.seed}", cure="it must not be negative")
+
+    @property
+    def epochs(self) -> int:
+        return math.ceil(self.steps / self.epoch_steps)
+
+    def rate_at(self, step: int) -> float:
+        """Share of the learning rate at a step."""
+        warmup = min(self.warmup_steps, self.steps // 4)
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        done = (step - warmup) / max(self.steps - warmup, 1)
+        return 0.5 * (1 + math.cos(math.pi * done)) * 0.99 + 0.01
+
+
+# ---------------------------------------------------------------------- batches
+class Batches(Dataset):
+    """Training batches by the number of their step, drawn from a frame set. Each process loads its share of a batch."""
+
+    def __init__(
+        self, frames: FrameSet, store: ImageStore, settings: TrainingSettings, shard: Shard | None = None
+    ) -> None:
+        if not frames.readable:
+            raise InputError("no frames with boxes to train on")
+        self.frames, self.store, self.settings, self.shard = frames, store, settings, shard or Shard()
+        self._chances = {True: self._chance_of(frames.images), False: self._chance_of(frames.readable)}
+
+    def __len__(self) -> int:
+        return self.settings.steps
+
+    def _chance_of(self, frames: Sequence[AnnotatedFrame]) -> NDArray[np.float64]:
+        """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
+        states, settings = self.frames.procedure.states, self.settings.batch
+        classes = [frame.state_class for frame in frames]
+        # frames of one state in one recording are much the same image
+        scenes = [(frame.recording, frame.bits or state) for frame, state in zip(frames, classes, strict=True)]
+        in_scene = Counter(scenes)
+        alike = np.array([in_scene[scene] ** -settings.scene_balance for scene in scenes])
+        in_class: Counter[int] = Counter()
+        for state_class, weight in zip(classes, alike, strict=True):
+            in_class[state_class] += weight
+        chance = alike * [in_class[state_class] ** -settings.class_balance for state_class in classes]
+        wrong = np.array([states[state_class].kind is StateKind.ERROR for state_class in classes], dtype=bool)
+        if wrong.any() and not wrong.all():
+            chance[wrong] *= settings.wrong_share / chance[wrong].sum()
+            chance[~wrong] *= (1 - settings.wrong_share) / chance[~wrong].sum()
+        return np.asarray(chance / max(chance.sum(), 1e-12))
+
+    def __getitem__(self, step: int) -> Batch:
+        rng = np.random.default_rng((self.settings.seed, step))
+        chosen = self._draw_step(rng)
+        if self.shard.count > 1:
+            chosen = chosen[self.shard.rank :: self.shard.count]
+            rng = np.random.default_rng((self.settings.seed, step, self.shard.rank))
+        return self._load(chosen, step, rng)
+
+    def _draw_step(self, rng: np.random.Generator) -> list[AnnotatedFrame]:
+        frames, settings = self.frames, self.settings.batch
+        n_readable = settings.n_readable if frames.unreadable else settings.batch_size
+        n_images = round(n_readable * settings.image_share) if frames.images else 0
+        chosen = self._draw(frames.readable, n_readable - n_images, rng)
+        chosen += self._draw(frames.images, n_images, rng)
+        n_others = settings.batch_size - n_readable
+        chosen += [frames.unreadable[k] for k in rng.integers(len(frames.unreadable) or 1, size=n_others)]
+        return chosen
+
+    def _draw(self, frames: Sequence[AnnotatedFrame], n: int, rng: np.random.Generator) -> list[AnnotatedFrame]:
+        if not n:
+            return []
+        chance = self._chances[frames is self.frames.images]
+        return [frames[row] for row in rng.choice(len(frames), n, p=chance)]
+
+    def _load(self, chosen: list[AnnotatedFrame], step: int, rng: np.random.Generator) -> Batch:
+        size, n_components = self.store.size, self.frames.procedure.n_components
+        n = len(chosen)
+        images = np.empty((n, size, size, 3), dtype=np.uint8)
+        corners = np.zeros((n, 4), dtype=np.float32)
+        classes = np.zeros(n, dtype=np.int64)
+        bits = np.full((n, n_components), UNKNOWN, dtype=np.int64)
+        for i, frame in enumerate(chosen):
+            square, placement = self.store.square(frame)
+            box = None if frame.box is None else placement.into_square(*frame.box.corners)
+            classes[i] = frame.state_class
+            if frame.bits is not None:
+                bits[i] = frame.bits
+            images[i], moved = augment_image(square, box, self.settings.augmentation, rng)
+            if moved is not None:
+                corners[i] = moved
+        readable = np.array([frame.box is not None for frame in chosen])
+        maybe_hidden = np.array([frame.maybe_hidden for frame in chosen])
+        arrays = (images, readable, maybe_hidden, corners, classes, bits)
+        return Batch._make([*map(torch.from_numpy, arrays), step])
+
+
+# ---------------------------------------------------------------------- the task
+class DetectorTask(Task):
+    """Minimises the detector's own losses, and carries along the moving average of its weights."""
+
+    keeps_best = False
+
+    def __init__(
+        self,
+        detector: StepTrainedDetector,
+        settings: TrainingSettings,
+        make_batches: Callable[[Shard], Batches],
+        val: FrameSet,
+        workers: int = 0,
+    ) -> None:
+        def make_dataset(epoch: int, shard: Shard) -> Dataset:
+            begin = epoch * settings.epoch_steps
+            return Subset(make_batches(shard), range(begin, min(begin + settings.epoch_steps, settings.steps)))
+
+        about = {"kind": detector.kind, "network": detector.settings(), "training": asdict(settings)}
+        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset, settings.epoch_steps, workers)
+        self.detector, self.training_settings = detector, settings
+        self.network = detector.network
+        self.average = AveragedModel(self.network, multi_avg_fn=_moving_average(settings.average), use_buffers=True)
+        self.average.requires_grad_(False)
+        self.average.update_parameters(self.network)  # the first update copies: the average begins where training does
+        self.first_step: int | None = None
+        self._val = val
+
+    def n_batches(self, epochs: int) -> int:
+        return self.training_settings.steps
+
+    def configure_optimizers(self) -> Any:
+        settings = self.training_settings
+        groups = self.detector.parameter_groups(settings.learning_rate)
+        optimiser = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, settings.rate_at)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_epoch_start(self) -> None:
+        super().on_train_epoch_start()
+        self.network.train()
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        if self.first_step is None:
+            self.first_step = batch.step
+        # so that resumed training draws the same numbers
+        torch.manual_seed((self.seed + self.trainer.global_rank * _SEEDS_APART) * _SEEDS_APART + batch.step)
+        losses = self.detector.losses(batch)
+        total = torch.stack(list(losses.values())).sum()
+        if not torch.isfinite(total):
+            cure = "lower the learning rate, or start again with another seed"
+            raise InputError(f"training diverged: the loss of step {batch.step} is {float(total.detach())}", cure=cure)
+        for name, loss in losses.items():
+            self.log(f"train/{name}", loss, sync_dist=True)
+        self._log_loss(total)
+        return total
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.training_settings.clip_norm)
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+        self.average.update_parameters(self.network)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader([0], batch_size=None)
+
+    def validation_step(self, number: int, index: int) -> None:
+        """Nothing: detectors look at images of any size, and say so frame by frame."""
+
+    def on_validation_epoch_end(self) -> None:
+        most = self.training_settings.validation_frames
+        readable = self._val.readable[:: max(1, math.ceil(len(self._val.readable) / most))]
+        with self._averaged():
+            seen = predict_frames(self.detector, readable, min_confidence=0.0)
+        right = sum(frame.best is not None and frame.is_right(frame.best) for frame in seen)
+        self.metrics = {"right": right / len(seen)}
+        self.log("val/right", self.metrics["right"], rank_zero_only=False)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """A block in which the network has the averaged weights; it trains on with its own."""
+        own = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
+        self.take_average()
+        try:
+            yield
+        finally:
+            self.network.load_state_dict(own)
+            self.network.train()
+
+    def take_average(self) -> None:
+        """Leave the averaged weights in the detector."""
+        self.network.load_state_dict(self.average.module.state_dict())
+        self.network.eval()
+
+
+def _moving_average(average: float) -> Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], None]:
+    """How `AveragedModel` follows the weights: with a short memory at first, when they move fast."""
+
+    def update(kept: Sequence[Tensor], current: Sequence[Tensor], n_averaged: Tensor) -> None:
+        step = int(n_averaged) - 1
+        memory = min(average, (1 + step) / (10 + step))
+        for ours, theirs in zip(kept, current, strict=True):
+            if ours.is_floating_point():
+                ours.lerp_(theirs, 1 - memory)
+            else:
+                ours.copy_(theirs)
+
+    return update
+
+
+# ---------------------------------------------------------------------- training from beginning to end
+def train_detector(
+    detector: StateDetector,
     train: FrameSet,
     val: FrameSet,
     settings: TrainingSettings,
     *,
     folder: Path | None = None,
-    on_progress: OnTraining | None = None,
-) -> TrainingResult:
-    """Train a detector, calibrate it on the validation frames, and save it if a folder is given.
+    options: FitOptions | None = None,
+    on_step: OnStep = lambda step, of, loss: None,
+) -> dict[str, float] | None:
+    """Train a detector, calibrate it on validation frames, and save it if a folder is given; the last metrics.
 
-    With a folder, training that was stopped goes on from there; the same settings are required.
+    With a folder, training that was stopped goes on from there; the same settings are required. Progress comes from
+    `options.callbacks`, and from `on_step` where another package trains.
     """
+    options = options or FitOptions()
     detector.check_procedure(train.procedure)
-    torch.manual_seed(settings.seed)
-    batches = Batches(train, ImageStore(detector.image_size), settings.batch, settings.augmentation, settings.seed)
-    run = _Run(detector, settings)
-    pause = None if folder is None else _Pause(folder / PAUSE_FOLDER, detector, settings)
-    start = pause.restore(run) if pause else 0
-    history: list[TrainingProgress] = []
-    try:
-        for step in range(start, settings.steps):
-            torch.manual_seed(settings.seed * 1_000_003 + step)  # so that resumed training draws the same numbers
-            losses = run.step(step, detector.losses(batches[step]))
-            last = step == settings.steps - 1
-            share = None
-            if settings.validate_every and ((step + 1) % settings.validate_every == 0 or last):
-                with run.averaged():
-                    share = _share_right(detector, val, settings.validation_frames)
-            progress = TrainingProgress(step + 1, settings.steps, losses, share)
-            if share is not None:
-                history.append(progress)
-            if on_progress:
-                on_progress(progress)
-            if pause and (step + 1) % settings.pause_every == 0 and not last:
-                pause.keep(run, step + 1)
-    except KeyboardInterrupt:
-        if pause:
-            pause.keep(run, run.steps_done)
-        raise
-    run.take_average()
+    if not isinstance(detector, StepTrainedDetector | SelfTrainedDetector):
+        cure = "derive its class from StepTrainedDetector"
+        raise InputError(f"a detector of kind {detector.kind!r} cannot be trained", cure=cure)
+    if settings.batch.batch_size % options.processes:
+        cure = f"change the batch size so that {options.processes} divides it, or --devices"
+        raise InputError(f"a batch of {settings.batch.batch_size} cannot be shared equally", cure=cure)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        place = Path(elsewhere) if folder is None else folder / UNFINISHED_FOLDER
+        if isinstance(detector, StepTrainedDetector):
+            metrics = _fit(detector, train, val, settings, place, replace(options, resume=True))
+        else:
+            metrics = _let_train(detector, train, val, settings, place, options, on_step)
+    if rank_zero_only.rank != 0:  # the first process does the rest
+        return None
+    detector.network.to(options.torch_device)
     detector.calibration = calibrate(detector, val, settings.calibration_frames)
+    detector.network.cpu()
     if folder is not None:
-        detector.metrics["training"] = {**asdict(settings), "resumed_at": start}
+        detector.metrics["training"] = {**asdict(settings), **metrics}
         detector.save(folder)
-    if pause:
-        pause.clear()
-    return TrainingResult(settings.steps, start, tuple(history), detector.calibration)
+        shutil.rmtree(folder / UNFINISHED_FOLDER, ignore_errors=True)
+    return metrics
+
+
+def _fit(
+    detector: StepTrainedDetector,
+    train: FrameSet,
+    val: FrameSet,
+    settings: TrainingSettings,
+    place: Path,
+    options: FitOptions,
+) -> dict[str, float]:
+    check_machine(options)
+    store = ImageStore(detector.image_size)
+    task = DetectorTask(detector, settings, lambda shard: Batches(train, store, settings, shard), val, options.workers)
+    fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
+    task.take_average()
+    return {"resumed_at": task.first_step or 0, **task.metrics}
+
+
+def _let_train(
+    detector: SelfTrainedDetector,
+    train: FrameSet,
+    val: FrameSet,
+    settings: TrainingSettings,
+    place: Path,
+    options: FitOptions,
+    on_step: OnStep,
+) -> dict[str, float]:
+    if options.processes > 1:
+        raise InputError(f"{detector.kind} is trained on one device", cure="leave --devices out")
+    data = place / "data"
+    if not data.exists():
+        export_boxes(data, {"train": train, "val": val}, "yolo", negative_ratio=settings.batch.negative_ratio)
+    detector.train_on(
+        data,
+        place,
+        steps=settings.steps,
+        batch_size=settings.batch.batch_size,
+        seed=settings.seed,
+        device=options.device,
+        augmentation=asdict(settings.augmentation),
+        on_step=on_step,
+    )
+    return {}
 
 
 def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calibration:
@@ -86,131 +404,3 @@ def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calib
         return fit_calibration(*confidence_and_success(seen))
     finally:
         detector.calibration = kept
-
-
-def _share_right(detector: TorchDetector, val: FrameSet, most_frames: int) -> float:
-    readable = val.readable[:: max(1, math.ceil(len(val.readable) / most_frames))]
-    seen = predict_frames(detector, readable, min_confidence=0.0)
-    return sum(frame.best is not None and frame.is_right(frame.best) for frame in seen) / len(seen)
-
-
-class _Run:
-    """The optimiser, and the average of the weights."""
-
-    def __init__(self, detector: StepTrainedDetector, settings: TrainingSettings) -> None:
-        self.network, self.settings = detector.network, settings
-        groups = detector.parameter_groups(settings.learning_rate)
-        self.optimiser = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
-        self.full_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.average = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
-        self.steps_done = 0
-        self.network.train()
-
-    def step(self, step: int, losses: dict[str, Tensor]) -> dict[str, float]:
-        """One step down the losses that were just computed."""
-        total = torch.stack(list(losses.values())).sum()
-        if not torch.isfinite(total):
-            cure = "lower the learning rate, or start again with another seed"
-            raise InputError(f"training diverged: the loss of step {step} is {float(total.detach())}", cure=cure)
-        self.optimiser.zero_grad(set_to_none=True)
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip_norm)
-        for group, rate in zip(self.optimiser.param_groups, self.full_rates, strict=True):
-            group["lr"] = rate * self.settings.rate_at(step)
-        self.optimiser.step()
-        self.steps_done = step + 1
-        self._update_average(step)
-        return {name: float(value.detach()) for name, value in losses.items()}
-
-    def _update_average(self, step: int) -> None:
-        memory = min(self.settings.average, (1 + step) / (10 + step))  # short at first, when weights move fast
-        with torch.no_grad():
-            for name, tensor in self.network.state_dict().items():
-                kept = self.average[name]
-                if tensor.is_floating_point():
-                    kept.lerp_(tensor, 1 - memory)
-                else:
-                    kept.copy_(tensor)
-
-    def averaged(self) -> _Swap:
-        """A `with` block in which the network has the averaged weights; it trains on with its own."""
-        return _Swap(self)
-
-    def take_average(self) -> None:
-        self.network.load_state_dict(self.average)
-        self.network.eval()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that training needs to go on."""
-        state = self.optimiser.state_dict()["state"]
-        moments = {f"optimiser/{k}/{key}": value for k, entry in state.items() for key, value in entry.items()}
-        own = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
-        kept = {f"average/{name}": tensor for name, tensor in self.average.items()}
-        return {name: tensor.contiguous().clone() for name, tensor in {**own, **kept, **moments}.items()}
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.network.load_state_dict(dict(_below(tensors, "network/")))
-        self.average = dict(_below(tensors, "average/"))
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in _below(tensors, "optimiser/"):
-            place, _, key = name.partition("/")
-            moments.setdefault(int(place), {})[key] = tensor
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
-
-
-class _Swap:
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        network = self._run.network
-        self._own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-        network.load_state_dict(self._run.average)
-
-    def __exit__(self, *_: object) -> None:
-        self._run.network.load_state_dict(self._own)
-        self._run.network.train()
-
-
-class _Pause:
-    """The state of unfinished training, on disk."""
-
-    def __init__(self, folder: Path, detector: TorchDetector, settings: TrainingSettings) -> None:
-        self.folder = folder
-        self.notes: dict[str, Any] = json.loads(
-            json.dumps({"kind": detector.kind, "settings": detector.settings(), "training": asdict(settings)})
-        )
-
-    def keep(self, run: _Run, step: int) -> None:
-        draft = self.folder.with_name(f".{self.folder.name}.draft")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        save_file(run.tensors(), draft / _PAUSE_TENSORS)
-        (draft / _PAUSE_NOTES).write_text(json.dumps({"step": step, **self.notes}, indent=1), encoding="utf-8")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        draft.rename(self.folder)
-
-    def restore(self, run: _Run) -> int:
-        """Take up what was kept; the step to go on with."""
-        path = self.folder / _PAUSE_NOTES
-        if not path.is_file():
-            return 0
-        try:
-            notes = json.loads(path.read_text(encoding="utf-8"))
-            step = int(notes.pop("step"))
-        except (ValueError, KeyError) as error:
-            raise InputError(f"cannot go on from here ({error})", path=path, cure="delete that folder") from None
-        if notes != self.notes:
-            cure = "use the same settings, or delete that folder to start again"
-            raise InputError("the unfinished training here has other settings", path=self.folder, cure=cure)
-        run.restore(load_file(self.folder / _PAUSE_TENSORS))
-        run.steps_done = step
-        return step
-
-    def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> Iterator[tuple[str, Tensor]]:
-    return ((name.removeprefix(prefix), tensor) for name, tensor in tensors.items() if name.startswith(prefix))

@@ -18,9 +18,8 @@ from torch.utils.data import DataLoader
 from stormpsr.config import Config
 from stormpsr.models.encoder import SpatialEncoder, supervised_contrastive_loss
 from stormpsr.procedure.model import StateBits
-from stormpsr.training.augment import STRENGTHS, augment, draw_motion
-from stormpsr.training.optimisers import make_optimiser
-from stormpsr.training.tasks.base import MakeDataset, Task
+from stormpsr.training.augment import STRENGTHS, augment_batch, draw_motion
+from stormpsr.training.fit import MakeDataset, Task, make_optimiser
 from stormpsr.training.validation import neighbour_precision
 
 
@@ -43,7 +42,8 @@ class EncoderTask(Task):
         val_states: Sequence[StateBits],
         workers: int = 0,
     ) -> None:
-        super().__init__(config, make_dataset, batches_per_epoch, workers)
+        super().__init__(config, config.seed, make_dataset, batches_per_epoch, workers)
+        self.config = config
         self.encoder = encoder
         self._validation = validation
         self._seen: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -76,7 +76,7 @@ class EncoderTask(Task):
             strength, generator = STRENGTHS["light" if calm else stage.augmentation], self._generator(number)
             motion = draw_motion(len(image_BSS3), strength, generator, image_BSS3.device)
             image_BSS3 = self.encoder.crop_assembly(image_BSS3, motion=motion)
-            image_BSS3 = augment(image_BSS3, strength, generator, move=self.encoder.locator is None)
+            image_BSS3 = augment_batch(image_BSS3, strength, generator, move=self.encoder.locator is None)
         embedding_BD = self.encoder.embed_crop(image_BSS3)
         loss = self._loss(self.encoder.project(embedding_BD), label_B)
         if self.read_out is not None:

@@ -21,8 +21,7 @@ from stormpsr.config import Config
 from stormpsr.data.sampling import Shard
 from stormpsr.models.locator import Locator, box_iou
 from stormpsr.training.data import BoxedFrames, Renders
-from stormpsr.training.optimisers import make_optimiser
-from stormpsr.training.tasks.base import MakeDataset, Task
+from stormpsr.training.fit import MakeDataset, Task, make_optimiser
 
 _LOCATOR_STREAM = 3  # so that random numbers are not those of the other samplers
 
@@ -75,7 +74,8 @@ class LocatorTask(Task):
         validation: Sequence[tuple[Tensor, Tensor]],
         workers: int = 0,
     ) -> None:
-        super().__init__(config, make_dataset, batches_per_epoch, workers)
+        super().__init__(config, config.seed, make_dataset, batches_per_epoch, workers)
+        self.config = config
         self.locator = locator
         self._validation = validation
         self._seen: list[tuple[Tensor, Tensor]] = []

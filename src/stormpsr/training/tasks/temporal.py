@@ -27,8 +27,7 @@ from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import SpatioTemporalModel
 from stormpsr.models.temporal import AveragedModel, TemporalModel
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.optimisers import make_optimiser
-from stormpsr.training.tasks.base import MakeDataset, Task
+from stormpsr.training.fit import MakeDataset, Task, make_optimiser
 from stormpsr.training.validation import clip_f1, event_scores, to_numpy
 
 
@@ -147,7 +146,8 @@ class _ChangeTask(Task):
     def __init__(
         self, config: Config, make_dataset: MakeDataset, batches_per_epoch: int, clips: ValidationClips, workers: int
     ) -> None:
-        super().__init__(config, make_dataset, batches_per_epoch, workers)
+        super().__init__(config, config.seed, make_dataset, batches_per_epoch, workers)
+        self.config = config
         self._clips = clips
         self._logits: list[Tensor] = []
 
