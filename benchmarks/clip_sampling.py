@@ -80,7 +80,7 @@ def candidates(options: argparse.Namespace) -> Iterator[Candidate]:
             changes = [*options.overrides, f"clips.distribution={distribution}", f"seed={seed}"]
             config = parse_config(text, where=str(options.encoder / "config.yaml"), overrides=changes)
             data = data or load_training_data(options.data, config)
-            fit_options = FitOptions(resume=True, accelerator="cpu", workers=0)
+            fit_options = FitOptions(resume=True, device="cpu", workers=0)
             name = f"{distribution}-{seed}"
             yield Candidate(
                 config, data, options.out, options=fit_options, cache_folder=options.cache or options.out, name=name

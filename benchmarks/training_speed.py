@@ -128,7 +128,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     data = replace(data, train=data.train[: options.recordings], val=data.val[:2])
     renders = load_renders(options.renders, data.procedure, config.encoder.image_size) if options.renders else None
     cache = options.cache or folder / "cache"
-    fit_options = FitOptions(accelerator="cpu", workers=options.workers)
+    fit_options = FitOptions(device="cpu", workers=options.workers)
     run = Trial(config, data, folder, renders=renders, options=fit_options, cache_folder=cache)
     print(f"{torch.get_num_threads()} threads, {config.name}, {len(data.train)} recordings", file=sys.stderr)
     rows: list[dict[str, Any]] = []

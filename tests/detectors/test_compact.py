@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from stormpsr.detectors.base import UNKNOWN, Batch
 from stormpsr.detectors.calibration import Calibration
 from stormpsr.detectors.compact import CompactDetector, WrongParts
 from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
 from stormpsr.models.compact_detector import CompactConfig, CompactOutput, Targets
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.detector_batches import UNKNOWN, Batch
 
 TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32, "heads": 2}
 GREY = np.full((48, 80, 3), 120, dtype=np.uint8)
@@ -116,12 +116,13 @@ def test_an_unknown_treatment_of_wrong_parts_is_refused(lamp: Procedure) -> None
 def batch(readable: list[bool], classes: list[int], bits: list[list[int]], hidden: list[bool] | None = None) -> Batch:
     n = len(readable)
     return Batch(
-        np.zeros((n, 64, 64, 3), dtype=np.uint8),
-        np.array(readable),
-        np.array(hidden or [False] * n),
-        np.tile(np.array([10, 10, 40, 50], dtype=np.float32), (n, 1)),
-        np.array(classes),
-        np.array(bits),
+        torch.zeros(n, 64, 64, 3, dtype=torch.uint8),
+        torch.tensor(readable),
+        torch.tensor(hidden or [False] * n),
+        torch.tensor([10.0, 10.0, 40.0, 50.0]).expand(n, 4),
+        torch.tensor(classes),
+        torch.tensor(bits),
+        step=0,
     )
 
 
@@ -156,7 +157,7 @@ def test_early_layers_of_a_trained_backbone_stay_as_they_are(lamp: Procedure, tm
     for made, learns in ((frozen, False), (free, True)):
         made.network.train()
         torch.stack(list(made.losses(case).values())).sum().backward()
-        backbone = made.net.reader.network
+        backbone = made.network.reader.network
         assert (backbone.conv_stem.weight.grad is not None) == learns
         assert (backbone.blocks[1][0].bn1.training) == learns
         assert backbone.blocks[2][0].bn1.training
@@ -244,7 +245,7 @@ def test_a_network_without_fine_features_is_refused(lamp: Procedure) -> None:
 
 # ---------------------------------------------------------------------- the crop
 def test_the_reader_sees_a_square_around_the_box(detector: Callable[..., CompactDetector], lamp: Procedure) -> None:
-    net = detector(lamp).net
+    net = detector(lamp).network
     image = torch.full((1, 64, 64, 3), 100, dtype=torch.uint8)
     image[:, 22:38, 12:44] = 200  # a box of 32 by 16 pixels around (28, 30)
     crop = net.crop(image, torch.tensor([[12.0, 22.0, 44.0, 38.0]]) / 64)
@@ -259,7 +260,7 @@ def test_the_reader_sees_a_square_around_the_box(detector: Callable[..., Compact
 def test_in_training_the_crop_is_turned_and_moved_and_corrected(
     detector: Callable[..., CompactDetector], lamp: Procedure
 ) -> None:
-    net = detector(lamp).net
+    net = detector(lamp).network
     image = torch.rand(2, 64, 64, 3) * 255
     true = torch.tensor([[12.0, 22.0, 44.0, 38.0]]).repeat(2, 1)
     unknown = torch.full((2, 3), UNKNOWN)

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.data.annotated_frames import FrameSet
 from stormpsr.data.detection_csv import read_detections
 from stormpsr.data.images import Image
 from stormpsr.data.layouts import find_recordings
-from stormpsr.detectors.base import StateDetector
-from stormpsr.detectors.detection import Detection, sorted_best
+from stormpsr.detectors.base import Detection, StateDetector, sorted_best
 from stormpsr.detectors.predict import detect_recordings
 from stormpsr.errors import InputError
 from stormpsr.evaluation.baselines import METHODS, clear_view_bound, read_detected, tune_baseline
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.detector_settings import OnTraining, TrainingResult, TrainingSettings
 
 
 class ColourDetector(StateDetector):
@@ -42,17 +39,6 @@ class ColourDetector(StateDetector):
         foot, pole, shade, white = there
         state_class = self.procedure.state_class((int(foot), int(pole), -1 if white else int(shade)))
         return [Detection((0, 0, 10, 10), state_class, 0.9)] if state_class is not None else []
-
-    def train(
-        self,
-        train: FrameSet,
-        val: FrameSet,
-        settings: TrainingSettings,
-        *,
-        folder: Path | None = None,
-        on_progress: OnTraining | None = None,
-    ) -> TrainingResult:
-        raise NotImplementedError
 
     def save(self, folder: str | Path) -> None:
         raise NotImplementedError

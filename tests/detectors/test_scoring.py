@@ -10,7 +10,7 @@ import pytest
 from stormpsr.data.annotated_frames import AnnotatedFrame
 from stormpsr.data.boxes import Box
 from stormpsr.data.sources import ImageFolder
-from stormpsr.detectors.detection import Detection
+from stormpsr.detectors.base import Detection
 from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
 from stormpsr.evaluation.detection_metrics import (
     View,

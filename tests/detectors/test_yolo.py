@@ -16,8 +16,8 @@ from stormpsr.data.annotated_frames import FrameSet, read_frames
 from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.detector_batches import BatchSettings
-from stormpsr.training.detector_settings import TrainingProgress, TrainingSettings
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
 
 needs_libreyolo = pytest.mark.skipif(find_spec("libreyolo") is None, reason="libreyolo is not installed (extra: yolox)")
 needs_ultralytics = pytest.mark.skipif(
@@ -28,7 +28,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 GREY = np.full((64, 64, 3), 120, dtype=np.uint8)
 SHORT = TrainingSettings(
-    steps=2, warmup_steps=1, validate_every=0, average=0.0, batch=BatchSettings(batch_size=4), calibration_frames=4
+    steps=2,
+    warmup_steps=1,
+    average=0.0,
+    batch=BatchSettings(batch_size=4),
+    validation_frames=2,
+    calibration_frames=4,
 )
 
 
@@ -48,9 +53,7 @@ def test_importing_the_package_never_imports_ultralytics() -> None:
 def test_yolox_trains_detects_and_comes_back_from_its_folder(frames: FrameSet, tmp_path: Path) -> None:
     torch.manual_seed(0)
     made = make_detector("yolox", frames.procedure, {"image_size": 64})
-    seen: list[TrainingProgress] = []
-    made.train(frames, frames, SHORT, folder=tmp_path, on_progress=seen.append)
-    assert [progress.step for progress in seen] == [1, 2]
+    train_detector(made, frames, frames, SHORT, folder=tmp_path, options=FitOptions(device="cpu"))
     loaded = load_detector(tmp_path, frames.procedure)
     ours, theirs = (detector.detect([GREY], min_confidence=0)[0] for detector in (made, loaded))
     assert ours
@@ -72,9 +75,12 @@ def test_yolov8_trains_detects_and_comes_back_from_its_folder_and_from_its_own_w
     from stormpsr.detectors.yolov8 import Yolov8Detector
 
     made = make_detector("yolov8", lamp, {"model": "yolov8n", "image_size": 64})
-    seen: list[TrainingProgress] = []
-    made.train(frames, frames, SHORT, folder=tmp_path / "detector", on_progress=seen.append)
-    assert seen[-1].step == seen[-1].steps == 2
+    seen: list[tuple[int, int]] = []
+    folder, cpu = tmp_path / "detector", FitOptions(device="cpu")
+    train_detector(
+        made, frames, frames, SHORT, folder=folder, options=cpu, on_step=lambda step, of, loss: seen.append((step, of))
+    )
+    assert seen[-1] == (2, 2)
     assert sorted(path.name for path in (tmp_path / "detector").iterdir()) == [
         "config.yaml",
         "metrics.json",
@@ -89,12 +95,12 @@ def test_yolov8_trains_detects_and_comes_back_from_its_folder_and_from_its_own_w
 
     assert isinstance(loaded, Yolov8Detector)
     wrapper = ultralytics.YOLO("yolov8n.yaml")
-    wrapper.model = loaded.net
+    wrapper.model = loaded.network
     wrapper.save(tmp_path / "own.pt")
     adopted = Yolov8Detector.adopt(tmp_path / "own.pt", lamp, image_size=64)
     assert adopted.config.model == "yolov8n"
-    for name, tensor in loaded.net.state_dict().items():
-        assert torch.equal(tensor.half(), adopted.net.state_dict()[name].half()), (
+    for name, tensor in loaded.network.state_dict().items():
+        assert torch.equal(tensor.half(), adopted.network.state_dict()[name].half()), (
             name
         )  # .pt files are in half precision
 

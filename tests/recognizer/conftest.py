@@ -159,7 +159,7 @@ class ColourDetector:
         self.n_images = 0
 
     def detect(self, images: Sequence[NDArray[np.uint8]], *, min_confidence: float = 0.1) -> list[list[Any]]:
-        from stormpsr.detectors.detection import Detection
+        from stormpsr.detectors.base import Detection
 
         self.n_images += len(images)
         found = []

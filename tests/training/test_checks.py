@@ -31,7 +31,7 @@ HELD_OUT = ("-o", "train_encoder.held_out_share=0.34")
 def train(world: Path, settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Train:
     def call(stage: str, *more: str, data: Path = world) -> tuple[int, str]:
         words = ["train", stage, "--data", str(data), "--preset", str(settings_file), "--out", str(tmp_path / "run")]
-        code = main([*words, *(() if "--accelerator" in more else ("--accelerator", "cpu")), *more])
+        code = main([*words, *(() if "--device" in more else ("--device", "cpu")), *more])
         return code, capsys.readouterr().err
 
     return call
@@ -61,10 +61,10 @@ def finish(out: Path, name: str, settings: str, began_from: str | None = None) -
 def test_devices_that_are_not_there_are_found_out_at_once(train: Train, tmp_path: Path, more: tuple[str, ...]) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has one")
-    code, err = train("encoder", "--accelerator", "gpu", *more)
+    code, err = train("encoder", "--device", "cuda", *more)
     assert code == 2
     assert "this machine cannot train so" in err
-    assert "change --accelerator or --devices" in err
+    assert "change --device or --devices" in err
     assert not (tmp_path / "run").exists()
 
 

@@ -64,7 +64,7 @@ def test_training_on_a_disk_that_is_full_ends_with_the_path_of_the_file(
 
     monkeypatch.setattr(fitting.torch, "save", cut_short)
     config = parse_config(settings_text, where="tiny", overrides=["train_encoder.epochs=1"])
-    run = Run(config, load_training_data(world, config), tmp_path, options=FitOptions(accelerator="cpu"))
+    run = Run(config, load_training_data(world, config), tmp_path, options=FitOptions(device="cpu"))
     resume = tmp_path / "encoder" / "resume"
     with pytest.raises(InputError, match=r"last\.ckpt: the disk is full"):
         train_encoder(run)
@@ -75,7 +75,8 @@ def test_training_on_a_disk_that_is_full_ends_with_the_path_of_the_file(
 # ---------------------------------------------------------------------- how Lightning is asked
 class FakeTask(nn.Module):
     begins_trained = True
-    config = Config()
+    keeps_best = True
+    settings = Config()
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -93,12 +94,12 @@ def asked_of_lightning(
 @pytest.mark.parametrize(
     ("layer", "options", "shared"),
     [
-        (nn.BatchNorm1d(2), FitOptions(accelerator="gpu", devices=2), True),
-        (nn.BatchNorm1d(2), FitOptions(accelerator="gpu", machines=2), True),
-        (nn.BatchNorm1d(2), FitOptions(accelerator="auto", devices=2), True),
-        (nn.BatchNorm1d(2), FitOptions(accelerator="gpu"), False),
-        (nn.BatchNorm1d(2), FitOptions(accelerator="cpu", devices=2), False),
-        (nn.LayerNorm(2), FitOptions(accelerator="gpu", devices=2), False),
+        (nn.BatchNorm1d(2), FitOptions(device="cuda", devices=2), True),
+        (nn.BatchNorm1d(2), FitOptions(device="cuda", machines=2), True),
+        (nn.BatchNorm1d(2), FitOptions(device="auto", devices=2), True),
+        (nn.BatchNorm1d(2), FitOptions(device="cuda"), False),
+        (nn.BatchNorm1d(2), FitOptions(device="cpu", devices=2), False),
+        (nn.LayerNorm(2), FitOptions(device="cuda", devices=2), False),
     ],
 )
 def test_batch_norms_share_statistics_among_gpus(

@@ -35,7 +35,7 @@ def run_in(settings_text: str, data: TrainingData, tmp_path_factory: pytest.Temp
 
     def make(folder: Path, *overrides: str, **options: Any) -> Run:
         config = parse_config(settings_text, where="tiny", overrides=overrides)
-        return Run(config, data, folder, options=FitOptions(accelerator="cpu", **options), cache_folder=cache)
+        return Run(config, data, folder, options=FitOptions(device="cpu", **options), cache_folder=cache)
 
     return make
 

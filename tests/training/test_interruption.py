@@ -19,7 +19,7 @@ LONG = ("-o", "train_temporal.epochs=15", "-o", "train_temporal.batches_per_epoc
 
 def arguments(stage: str, world: Path, settings: Path, out: Path, *more: str) -> list[str]:
     words = ["train", stage, "--data", str(world), "--preset", str(settings), "--out", str(out), *LONG, *more]
-    return [*words, "--accelerator", "cpu"]
+    return [*words, "--device", "cpu"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")

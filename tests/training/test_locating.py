@@ -57,7 +57,7 @@ def boxed_world(world: Path, lamp: Procedure, tmp_path: Path) -> Path:
 
 def make_run(root: Path, folder: Path, settings_text: str, *overrides: str) -> Run:
     config = parse_config(settings_text, where="tiny", overrides=overrides)
-    return Run(config, load_training_data(root, config), folder, options=FitOptions(accelerator="cpu"))
+    return Run(config, load_training_data(root, config), folder, options=FitOptions(device="cpu"))
 
 
 def test_boxes_are_shares_of_a_square_image(boxed_world: Path, settings_text: str, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_an_encoder_can_start_from_a_detector(
     run = make_run(boxed_world, tmp_path / "run", settings_text, *start, "encoder.n_queries=6")
     assert stages_of(run.config)[0] == "encoder"  # the detector knows where the assembly is
     begun = build_encoder(run.config.encoder)
-    for name, tensor in detector.net.locator.state_dict().items():
+    for name, tensor in detector.network.locator.state_dict().items():
         torch.testing.assert_close(begun.locator.state_dict()[name], tensor)
-    theirs, ours = detector.net.reader.state_dict(), begun.backbone.reader.state_dict()
+    theirs, ours = detector.network.reader.state_dict(), begun.backbone.reader.state_dict()
     torch.testing.assert_close(ours.pop("query_QD")[:5], theirs.pop("query_QD"))  # a sixth is new
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor)

@@ -14,7 +14,7 @@ from stormpsr.models.backbones import create_backbone
 from stormpsr.models.encoder import supervised_contrastive_loss
 from stormpsr.models.stream import SpatioTemporalModel, build_stream
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.optimisers import make_optimiser
+from stormpsr.training.fit import make_optimiser
 
 NAME = "vit_small_patch16_224.augreg_in21k"
 

@@ -14,9 +14,9 @@ from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.errors import InputError
 from stormpsr.models.temporal import AveragedModel, StatesModel
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.augment import STRENGTHS, Strength, augment, draw_motion
+from stormpsr.training.augment import STRENGTHS, BatchAugmentation, augment_batch, draw_motion
 from stormpsr.training.data import load_training_data
-from stormpsr.training.optimisers import learning_rate_factor, make_optimiser
+from stormpsr.training.fit import learning_rate_factor, make_optimiser
 from stormpsr.training.tasks.temporal import clip_loss, disturbed_loss, states_at_ends
 from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision
 
@@ -46,7 +46,7 @@ def images() -> torch.Tensor:
 @pytest.mark.parametrize("name", ["light", "strong"])
 def test_the_same_generator_varies_images_the_same_way(name: str) -> None:
     def varied(seed: int) -> torch.Tensor:
-        return augment(images(), STRENGTHS[name], torch.Generator().manual_seed(seed))  # type: ignore[index]
+        return augment_batch(images(), STRENGTHS[name], torch.Generator().manual_seed(seed))  # type: ignore[index]
 
     assert torch.equal(varied(3), varied(3))
     assert not torch.equal(varied(3), varied(4))
@@ -56,16 +56,16 @@ def test_the_same_generator_varies_images_the_same_way(name: str) -> None:
 
 
 def test_no_strength_changes_nothing() -> None:
-    still = Strength(0, 0, 0, 0, 0, 0, 0, 0)
-    varied = augment(images(), still, torch.Generator().manual_seed(0))
+    still = BatchAugmentation(0, 0, 0, 0, 0, 0, 0)
+    varied = augment_batch(images(), still, torch.Generator().manual_seed(0))
     torch.testing.assert_close(varied, images().float(), atol=0.01, rtol=0)
 
 
 def test_a_shift_moves_the_image_and_repeats_its_border() -> None:
     image = torch.zeros(64, 16, 16, 3, dtype=torch.uint8)
     image[:, :, 8:] = 200
-    shift = Strength(0, 0, 0.25, 0, 0, 0, 0, 0)
-    edges = augment(image, shift, torch.Generator().manual_seed(0))[:, 8, :, 0].sum(dim=1) / 200
+    shift = BatchAugmentation(0, 0, 0, 0, 0, 0, shift=0.25)
+    edges = augment_batch(image, shift, torch.Generator().manual_seed(0))[:, 8, :, 0].sum(dim=1) / 200
     assert edges.min() < 6
     assert edges.max() > 10
 

@@ -18,7 +18,7 @@ from stormpsr.models.checkpoint import load_checkpoint
 
 def command(stage: str, world: Path, settings: Path, out: Path, *more: str) -> list[str]:
     start = [sys.executable, "-m", "stormpsr", "train", stage, "--data", str(world), "--preset", str(settings)]
-    return [*start, "--out", str(out), "--accelerator", "cpu", *more]
+    return [*start, "--out", str(out), "--device", "cpu", *more]
 
 
 def here(*arguments: Path | str) -> int:

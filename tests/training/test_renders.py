@@ -46,7 +46,7 @@ def test_renders_are_part_of_every_batch(
 ) -> None:
     config = parse_config(settings_text, where="tiny", overrides=["key_frames.n_syn=2", "train_encoder.epochs=1"])
     data, renders = load_training_data(world, config), load_renders([folder], lamp, 32)
-    run = Run(config, data, tmp_path / "run", renders=renders, options=FitOptions(accelerator="cpu"))
+    run = Run(config, data, tmp_path / "run", renders=renders, options=FitOptions(device="cpu"))
     sampler = key_frame_sampler(run)
     batch = sampler.batch(0, 0)
     assert (batch.recording_B < 0).sum() == 2 * 4

@@ -37,7 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_in(settings_text: str, data: TrainingData, cache: Path) -> RunIn:
     def make(folder: Path, *overrides: str, **options: Any) -> Run:
         config = parse_config(settings_text, where="tiny", overrides=overrides)
-        return Run(config, data, folder, options=FitOptions(accelerator="cpu", **options), cache_folder=cache)
+        return Run(config, data, folder, options=FitOptions(device="cpu", **options), cache_folder=cache)
 
     return make
 
@@ -221,7 +221,7 @@ def test_a_machine_without_the_wanted_device_is_told_so(tmp_path: Path, run_in: 
         pytest.skip("this machine has one")
     run = run_in(tmp_path)
     with pytest.raises(InputError, match="this machine cannot train so"):
-        train_encoder(replace(run, options=FitOptions(accelerator="gpu")))
+        train_encoder(replace(run, options=FitOptions(device="cuda")))
     assert not (tmp_path / "encoder").exists()
 
 

@@ -17,9 +17,7 @@ Train = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def train(world: Path, settings_file: Path, capsys: pytest.CaptureFixture[str]) -> Train:
     def call(stage: str, *more: str) -> tuple[int, str, str]:
-        code = main(
-            ["train", stage, "--data", str(world), "--preset", str(settings_file), "--accelerator", "cpu", *more]
-        )
+        code = main(["train", stage, "--data", str(world), "--preset", str(settings_file), "--device", "cpu", *more])
         return (code, *capsys.readouterr())
 
     return call

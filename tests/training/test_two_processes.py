@@ -49,7 +49,7 @@ def train(stage: str, world: Path, settings: Path, folder: Path, encoder: Path, 
     torch.set_num_threads(1)
     record = Record()
     config = load_config(settings, SETTINGS)
-    options = FitOptions(accelerator="cpu", devices=devices, callbacks=(record,))
+    options = FitOptions(device="cpu", devices=devices, callbacks=(record,))
     run = Run(config, load_training_data(world, config), folder, options=options)
     if stage == "encoder":
         train_encoder(run)

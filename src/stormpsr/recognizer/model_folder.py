@@ -24,7 +24,7 @@ import yaml
 from stormpsr.data.images import GEOMETRY
 from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import GapFiller, PredictionDecoder
-from stormpsr.detectors.detection import DEFAULT_MIN_CONFIDENCE
+from stormpsr.detectors.base import DEFAULT_MIN_CONFIDENCE
 from stormpsr.errors import InputError
 from stormpsr.files import digest, read_json_object, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure

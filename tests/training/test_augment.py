@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from stormpsr.errors import InputError
-from stormpsr.training.augment_images import AugmentationSettings, augment
+from stormpsr.training.augment import ImageAugmentation, augment_image
 
-NOTHING = AugmentationSettings(*[0.0] * 10)
+NOTHING = ImageAugmentation(*[0.0] * 10)
 
 
 def image_with_block() -> np.ndarray:
@@ -26,15 +28,15 @@ def block_in(image: np.ndarray) -> tuple[int, int, int, int]:
 
 
 def test_settings_of_zero_leave_an_image_alone() -> None:
-    image, box = augment(image_with_block(), BLOCK, NOTHING, np.random.default_rng(0))
+    image, box = augment_image(image_with_block(), BLOCK, NOTHING, np.random.default_rng(0))
     assert (image == image_with_block()).all()
     assert box == BLOCK
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_box_follows_when_the_image_is_moved_and_scaled(seed: int) -> None:
-    settings = AugmentationSettings(0, 0, 0, 0, 0, 0, rotation_degrees=0, scale=0.2, shift=0.1, flip=0)
-    image, box = augment(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
+    settings = replace(NOTHING, scale=0.2, shift=0.1)
+    image, box = augment_image(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
     assert box is not None
     assert np.abs(np.array(box) - block_in(image)).max() < 2.0
     assert box != BLOCK
@@ -42,8 +44,8 @@ def test_the_box_follows_when_the_image_is_moved_and_scaled(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_turned_box_lies_between_too_small_and_too_large(seed: int) -> None:
-    settings = AugmentationSettings(0, 0, 0, 0, 0, 0, rotation_degrees=12, scale=0, shift=0, flip=0)
-    image, box = augment(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
+    settings = replace(NOTHING, rotation_degrees=12)
+    image, box = augment_image(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
     assert box is not None
     seen = block_in(image)  # around the turned corners: the largest it may be
     assert box[0] >= seen[0] - 2
@@ -52,9 +54,9 @@ def test_a_turned_box_lies_between_too_small_and_too_large(seed: int) -> None:
 
 
 def test_a_box_never_leaves_the_image() -> None:
-    settings = AugmentationSettings(scale=0.5, shift=0.5, rotation_degrees=45)
+    settings = ImageAugmentation(scale=0.5, shift=0.5, rotation_degrees=45)
     for seed in range(60):
-        _, box = augment(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
+        _, box = augment_image(image_with_block(), BLOCK, settings, np.random.default_rng(seed))
         assert box is not None
         assert min(box) >= 0
         assert max(box) <= 96
@@ -64,15 +66,16 @@ def test_images_are_not_mirrored_unless_asked_for() -> None:
     left_half = np.zeros((64, 64, 3), dtype=np.uint8)
     left_half[:, :20] = 255
     for seed in range(40):
-        image, _ = augment(left_half, None, AugmentationSettings(), np.random.default_rng(seed))
+        image, _ = augment_image(left_half, None, ImageAugmentation(), np.random.default_rng(seed))
         assert image[:, :16].mean() > image[:, 48:].mean()
-    mirrored, _ = augment(left_half, None, AugmentationSettings(*[0.0] * 9, flip=1.0), np.random.default_rng(0))
+    mirrored, _ = augment_image(left_half, None, replace(NOTHING, flip=1.0), np.random.default_rng(0))
     assert (mirrored == left_half[:, ::-1]).all()
 
 
 def test_the_same_seed_gives_the_same_image_and_another_seed_another() -> None:
     images = [
-        augment(image_with_block(), BLOCK, AugmentationSettings(), np.random.default_rng(seed))[0] for seed in (1, 1, 2)
+        augment_image(image_with_block(), BLOCK, ImageAugmentation(), np.random.default_rng(seed))[0]
+        for seed in (1, 1, 2)
     ]
     assert (images[0] == images[1]).all()
     assert not (images[0] == images[2]).all()
@@ -80,6 +83,6 @@ def test_the_same_seed_gives_the_same_image_and_another_seed_another() -> None:
 
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InputError, match="blur is 1"):
-        AugmentationSettings(blur=1.5)
+        ImageAugmentation(blur=1.5)
     with pytest.raises(InputError, match="shift is -1"):
-        AugmentationSettings(shift=-1)
+        ImageAugmentation(shift=-1)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from stormpsr.data.annotated_frames import FrameSet, ImageStore, read_frames
+from stormpsr.detectors.base import UNKNOWN
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.augment_images import AugmentationSettings
-from stormpsr.training.detector_batches import UNKNOWN, Batches, BatchSettings
+from stormpsr.training.augment import ImageAugmentation
+from stormpsr.training.tasks.detector import Batches, BatchSettings, TrainingSettings
 
-UNCHANGED = AugmentationSettings(*[0.0] * 10)
+UNCHANGED = ImageAugmentation(*[0.0] * 10)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def frames(lamp_data: Path, lamp: Procedure) -> FrameSet:
 
 def batches(frames: FrameSet, **settings: float) -> Batches:
     chosen = replace(BatchSettings(), **settings)  # type: ignore[arg-type]
-    return Batches(frames, ImageStore(64), chosen, UNCHANGED, seed=3)
+    return Batches(frames, ImageStore(64), TrainingSettings(seed=3, batch=chosen, augmentation=UNCHANGED))
 
 
 @pytest.mark.parametrize(("ratio", "n_readable"), [(0.0, 12), (0.5, 8), (1.0, 6), (2.0, 4)])
@@ -68,7 +68,7 @@ def test_full_balance_makes_rare_classes_as_frequent_as_common_ones(
         drawn = batches(frames, batch_size=400, negative_ratio=0, class_balance=balance, scene_balance=0)[
             0
         ].state_class_B
-        shares[balance] = float(np.mean(drawn == 3))
+        shares[balance] = float((drawn == 3).float().mean())
     assert shares[0.0] == pytest.approx(0.1, abs=0.05)
     assert shares[1.0] == pytest.approx(0.5, abs=0.08)
 
@@ -89,7 +89,7 @@ def test_full_balance_of_scenes_makes_short_scenes_as_frequent_as_long_ones(
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.6])
 def test_wrong_parts_have_a_share_of_their_own(frames: FrameSet, share: float) -> None:
     drawn = batches(frames, batch_size=400, negative_ratio=0, wrong_share=share)[0].state_class_B
-    assert float(np.mean(drawn == 5)) == pytest.approx(share, abs=0.07)
+    assert float((drawn == 5).float().mean()) == pytest.approx(share, abs=0.07)
 
 
 def test_single_images_take_their_share_and_are_marked_as_perhaps_hidden(frames: FrameSet) -> None:
