@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from clip_metrics import score_clips
 from stormpsr.config import Config, dump_config, parse_config
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.embedding_store import read_clips
-from stormpsr.data.layouts import find_recordings
-from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
 from stormpsr.decoding.fusion_batch import FusionGrid
@@ -300,8 +300,7 @@ def measure(options: argparse.Namespace) -> None:
     for run in candidates(options):
         if config is None:
             config = run.config
-            folders = find_recordings(options.data, "test")
-            test = [open_recording(folder, run.data.procedure) for folder in folders]
+            test = list(Dataset.open(options.data, "test", run.data.procedure))
             stage = config.train_temporal
             batches = clip_sampler(run, stage, clip_recordings(run, stage)).batches_per_epoch
             print(

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from neighbours import NeighbourScores, nearest_states, score_neighbours
 from stormpsr.config import Config, EncoderConfig, load_config
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.frame_cache import FrameCache
-from stormpsr.data.layouts import find_recordings
-from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import KeyFrames
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.errors import InputError, StormPSRError
@@ -76,7 +76,7 @@ def known_frames(data: TrainingData, config: Config, every: int) -> Frames:
 
 def asked_frames(root: Path, split: str, procedure: Procedure, every: int) -> Frames:
     """Every so many frames of a split, with the share of the object that can be seen in each."""
-    recordings = tuple(open_recording(folder, procedure) for folder in find_recordings(root, split))
+    recordings = tuple(Dataset.open(root, split, procedure))
     if not recordings:
         raise InputError(f"there is no split {split!r}", path=root)
     chosen = tuple(np.arange(0, recording.n_frames, every) for recording in recordings)

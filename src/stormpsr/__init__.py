@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stormpsr.data.dataset import Dataset
     from stormpsr.data.events import StateDetection, StepEvent
     from stormpsr.data.labels import (
         StateTimeline,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "AssemblyState": "procedure.model",
     "Component": "procedure.model",
+    "Dataset": "data.dataset",
     "InputError": "errors",
     "Match": "evaluation.metrics",
     "Procedure": "procedure.model",
@@ -56,6 +58,7 @@ _MODULE_OF = {
 __all__ = [
     "AssemblyState",
     "Component",
+    "Dataset",
     "InputError",
     "Match",
     "Procedure",

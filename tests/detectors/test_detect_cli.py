@@ -126,7 +126,7 @@ def test_data_that_does_not_name_its_procedure_asks_for_it(run: Run, lamp_data: 
         path.unlink()
     code, _, err = train(run, lamp_data, tmp_path / "detector")
     assert code == 2
-    assert "give --procedure" in err
+    assert "nobody says which procedure this is; give one, or put procedure.yaml" in err
 
 
 def test_a_detector_for_another_procedure_does_not_run(run: Run, lamp_data: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stormpsr.data.layouts import find_recordings
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
@@ -84,7 +84,7 @@ def perceived(model: RecognizerModel, world: Path, cache: Path) -> tuple[list[Pr
 
     detector.detect = counting
     try:
-        tables = [table for _, table in predict_recordings(model, find_recordings(world, "test"), cache)]
+        tables = [table for _, table in predict_recordings(model, Dataset.open(world, "test", model.procedure), cache)]
     finally:
         detector.detect = looked
     return tables, before
@@ -106,7 +106,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_next_recording(
     model_folder: Path, world: Path, tmp_path: Path
 ) -> None:
     model = load_model(model_folder)
-    for _ in predict_recordings(model, find_recordings(world, "test"), tmp_path):
+    for _ in predict_recordings(model, Dataset.open(world, "test", model.procedure), tmp_path):
         break
     assert perceived(model, world, tmp_path)[1] == 60
 

@@ -41,14 +41,12 @@ def make_command(
     need_train_extra("embedding")
     import stormpsr.training  # noqa: F401  # first: it prepares what the progress bars import
     from stormpsr.cli.train_progress import TrainingBars
-    from stormpsr.data.layouts import find_recordings
-    from stormpsr.data.recording import open_recording
+    from stormpsr.data.dataset import Dataset
     from stormpsr.models.checkpoint import load_checkpoint
     from stormpsr.training.embedding import embed_recordings
 
     loaded = load_checkpoint(checkpoint)
-    folders = find_recordings(data, None if split == "all" else split)
-    recordings = [open_recording(folder, loaded.procedure) for folder in folders]
+    recordings = list(Dataset.open(data, None if split == "all" else split, loaded.procedure))
     with TrainingBars() as bars:
         embeddings = embed_recordings(
             loaded.encoder(),

@@ -17,7 +17,6 @@ from stormpsr.cli.options import (
     Threads,
     UnexpectedOption,
     cache_folder,
-    check_data,
     load,
     need_recognizer_packages,
 )
@@ -58,23 +57,20 @@ def evaluate_command(
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """
     need_recognizer_packages("judging a model")
-    from stormpsr.data.layouts import find_recordings
+    from stormpsr.data.dataset import Dataset
     from stormpsr.errors import InputError
     from stormpsr.evaluation.score_files import summary_json
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):
         raise InputError("--store keeps the scores of the model's own strides", cure="leave the strides out")
-    chosen = None if split == "all" else split
-    recordings = find_recordings(data, chosen)
     loaded = load(model, temporal_stride, detector_stride, threads)
-    check_data(loaded, data, recordings)
+    dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
+    dataset.check(loaded.check_procedure)
     with Bar("recordings", enabled=not as_json) as bar:
         summaries = evaluate_model(
             loaded,
-            recordings,
-            data=data,
-            split=chosen,
+            dataset,
             cache=cache_folder(cache),
             out=out,
             methods=method,
@@ -90,7 +86,7 @@ def evaluate_command(
             {
                 "model": str(loaded.path),
                 "data": str(data),
-                "split": chosen,
+                "split": dataset.split,
                 "protocol": protocol,
                 "run": None if out is None else str(out),
                 "summary": {name: summary_json(summary) for name, summary in summaries.items()},

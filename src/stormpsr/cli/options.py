@@ -8,7 +8,6 @@ What the commands around a recogniser share: options, loading a model, checking 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +17,6 @@ import typer
 from stormpsr.decoding.methods import method_help
 
 if TYPE_CHECKING:
-    from stormpsr.data.layouts import RecordingFolder
     from stormpsr.detectors.base import StateDetector
     from stormpsr.procedure.model import Procedure
     from stormpsr.recognizer.model_folder import RecognizerModel
@@ -49,32 +47,16 @@ def need_packages(purpose: str, *names: str) -> None:
 
 def procedure_of(data: Path, given: str | None) -> Procedure:
     """The procedure that was asked for, or the one that lies in the data."""
-    from stormpsr.errors import InputError
-    from stormpsr.procedure.model import Procedure
+    from stormpsr.data.dataset import Dataset
 
-    if given is not None:
-        return Procedure.load(given)
-    found = _procedure_file(data)
-    if found is None:
-        raise InputError("the data does not say which procedure it shows", path=data, cure="give --procedure")
-    return Procedure.load(found)
-
-
-def _procedure_file(data: Path) -> Path | None:
-    """The first procedure that lies in the data."""
-    from stormpsr.data.layouts import find_recordings
-
-    own = [recording.path / "procedure.yaml" for recording in find_recordings(data)]
-    return next((path for path in (data / "procedure.yaml", *own) if path.is_file()), None)
+    return Dataset.open(data, procedure=given).procedure
 
 
 def check_detector_data(detector: StateDetector, folder: Path, data: Path) -> None:
     """Refuse data that shows another procedure than the detector's, where the data says which."""
-    from stormpsr.procedure.model import Procedure
+    from stormpsr.data.dataset import Dataset
 
-    found = _procedure_file(data)
-    if found is not None:
-        detector.check_procedure(Procedure.load(found), folder)
+    Dataset.open(data, procedure=detector.procedure).check(lambda theirs, _: detector.check_procedure(theirs, folder))
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -154,15 +136,6 @@ def load(model: str, temporal_stride: int | None, detector_stride: int | None, t
     for note in loaded.notes:
         typer.echo(f"note: {note}", err=True)
     return loaded
-
-
-def check_data(model: RecognizerModel, data: Path, recordings: Sequence[RecordingFolder]) -> None:
-    """Refuse recordings of another procedure, where they say which one they show."""
-    from stormpsr.procedure.model import Procedure
-
-    for path in (data / "procedure.yaml", *(recording.path / "procedure.yaml" for recording in recordings)):
-        if path.is_file():
-            model.check_procedure(Procedure.load(path), path)
 
 
 def cache_folder(given: Path | None) -> Path:

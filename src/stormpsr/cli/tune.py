@@ -14,7 +14,6 @@ from stormpsr.cli.options import (
     ModelArgument,
     Threads,
     cache_folder,
-    check_data,
     load,
     need_recognizer_packages,
 )
@@ -60,17 +59,16 @@ def tune_command(
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
     need_recognizer_packages("tuning a model")
-    from stormpsr.data.layouts import find_recordings
+    from stormpsr.data.dataset import Dataset
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, try_settings
 
     check_objective(objective, max_delay, among)
-    chosen_split = None if split == "all" else split
-    recordings = find_recordings(data, chosen_split)
     loaded = load(model, None, None, threads)
-    check_data(loaded, data, recordings)
+    dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
+    dataset.check(loaded.check_procedure)
     with Bar("recordings", enabled=not as_json) as bar:
-        tables = predict_recordings(loaded, recordings, cache_folder(cache), on_progress=bar.recording)
+        tables = predict_recordings(loaded, dataset, cache_folder(cache), on_progress=bar.recording)
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.events import StepEvent
-from stormpsr.data.layouts import RecordingFolder
 from stormpsr.decoding.methods import title_of
 from stormpsr.decoding.predictions import PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
@@ -37,10 +37,8 @@ EVIDENCE_EVERY = 5  # frames
 
 def evaluate_model(
     model: RecognizerModel,
-    recordings: Sequence[RecordingFolder],
+    dataset: Dataset,
     *,
-    data: Path,
-    split: str | None,
     cache: Path,
     out: Path | None = None,
     methods: Sequence[str] | None = None,
@@ -56,11 +54,11 @@ def evaluate_model(
     chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.methods))
     results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
     if out is not None:
-        _claim(out, model, data, split)
-    for recording, predictions in predict_recordings(model, recordings, cache, on_progress=on_progress):
+        _claim(out, model, dataset)
+    for recording, predictions in predict_recordings(model, dataset, cache, on_progress=on_progress):
         labelled = LabelledPredictions.of(recording, predictions, model.procedure)
         run, scored_by_method = evaluate_recording(
-            model, labelled, chosen, data=data, protocol=protocol, unexpected=unexpected
+            model, labelled, chosen, data=dataset.root, protocol=protocol, unexpected=unexpected
         )
         for method, result in scored_by_method.items():
             results[method].append(result)
@@ -69,10 +67,10 @@ def evaluate_model(
     summaries = {method: summarise(found, model.procedure) for method, found in results.items()}
     if out is not None:
         info = RunInfo(
-            title=title or f"{model.procedure.title or model.procedure.name}, {split or 'all'} recordings",
+            title=title or f"{model.procedure.title or model.procedure.name}, {dataset.split or 'all'} recordings",
             model=str(model.path),
-            data=str(data),
-            split=split,
+            data=str(dataset.root),
+            split=dataset.split,
             protocol=protocol,
             methods=tuple(method_info(model, method, unexpected) for method in chosen),
             summary={method: summary_json(summary) for method, summary in summaries.items()},
@@ -87,13 +85,13 @@ def method_info(model: RecognizerModel, method: str, unexpected: str = "drop") -
     return MethodInfo(method, title_of(method), {name: own for name, own in settings.items() if name != "folder"})
 
 
-def _claim(out: Path, model: RecognizerModel, data: Path, split: str | None) -> None:
+def _claim(out: Path, model: RecognizerModel, dataset: Dataset) -> None:
     """Refuse the folder of another run; the same one is made again."""
     if out.is_file():
         raise InputError("the output is a file", path=out, cure="give the path of a folder")
     if (out / RUN_FILE).is_file():
         theirs = read_run(out).info
-        ours = (str(model.path), str(data), split)
+        ours = (str(model.path), str(dataset.root), dataset.split)
         if (theirs.model, theirs.data, theirs.split) != ours:
             cure = "choose another folder, or delete this one"
             raise InputError(f"the folder holds a run of {theirs.model} on {theirs.data}", path=out, cure=cure)

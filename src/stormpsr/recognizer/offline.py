@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from stormpsr.data.coco import COCO_FILE, read_coco_boxes
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
-from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.recording import Recording
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
@@ -157,15 +156,14 @@ def _changes(
 
 def predict_recordings(
     model: RecognizerModel,
-    recordings: Sequence[RecordingFolder],
+    recordings: Iterable[Recording],
     cache: Path,
     *,
     on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Recording, PredictionTable]]:
     """Each recording with its predictions, made first where they are not in the cache yet."""
     digest = model.digest()
-    for folder in recordings:
-        recording = open_recording(folder, model.procedure)
+    for recording in recordings:
         images = recording.source.fingerprint()
         made_from = f"networks {digest}, images {images}, {recording.n_frames} frames at {recording.fps} per second"
         path = cache / digest / f"{recording.name}-{images}.npz"

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from stormpsr.config import Config
 from stormpsr.data.boxes import Box
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.images import Placement, letterbox, read_image
-from stormpsr.data.layouts import RecordingFolder, find_recordings
-from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import KeyFrames, key_frames
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
-
-PROCEDURE_FILE = "procedure.yaml"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,40 +67,19 @@ class TrainingData:
 
 def load_training_data(root: str | Path, config: Config) -> TrainingData:
     """Open the recordings of the training and validation splits and check that they can be trained on."""
-    root = Path(root)
-    folders = find_recordings(root)
-    procedure = _procedure_of(root, folders, config)
-    splits = {name: [folder for folder in folders if folder.split == name] for name in ("train", "val")}
+    dataset = Dataset.open(root, procedure=config.procedure)
+    found: dict[str, tuple[Recording, ...]] = {}
     for name, needed in (("train", 2), ("val", 1)):
-        if len(splits[name]) < needed:
-            cure = f"put at least {needed} into {root.name}/{name} or {root.name}/recordings/{name}"
-            raise InputError(f"split {name!r} has {len(splits[name])} recordings", path=root, cure=cure)
-    train, val = (tuple(_open_labelled(folder, procedure) for folder in splits[name]) for name in ("train", "val"))
-    return TrainingData(procedure, train, val)
-
-
-def _procedure_of(root: Path, folders: Sequence[RecordingFolder], config: Config) -> Procedure:
-    if config.procedure is not None:
-        return Procedure.load(config.procedure)
-    if (root / PROCEDURE_FILE).is_file():
-        return Procedure.load(root / PROCEDURE_FILE)
-    own = [folder.path / PROCEDURE_FILE for folder in folders if (folder.path / PROCEDURE_FILE).is_file()]
-    if not own:
-        cure = f"set procedure=..., or put {PROCEDURE_FILE} into the data set's folder"
-        raise InputError("nobody says which procedure this is", path=root, cure=cure)
-    first = Procedure.load(own[0])
-    for path in own[1:]:
-        if Procedure.load(path) != first:
-            raise InputError(f"this is another procedure than in {own[0]}", path=path, cure="keep one per data set")
-    return first
-
-
-def _open_labelled(folder: RecordingFolder, procedure: Procedure) -> Recording:
-    recording = open_recording(folder, procedure)
-    if recording.states is None:
-        cure = "add PSR_labels_raw.csv or PSR_labels.csv, or move the recording elsewhere"
-        raise InputError("the recording has no labels", path=folder.path, cure=cure)
-    return recording
+        part, place = dataset.of_split(name), dataset.root.name
+        if len(part) < needed:
+            cure = f"put at least {needed} into {place}/{name} or {place}/recordings/{name}"
+            raise InputError(f"split {name!r} has {len(part)} recordings", path=root, cure=cure)
+        found[name] = tuple(part)
+    for recording in (*found["train"], *found["val"]):
+        if recording.states is None:
+            cure = "add PSR_labels_raw.csv or PSR_labels.csv, or move the recording elsewhere"
+            raise InputError("the recording has no labels", path=recording.path, cure=cure)
+    return TrainingData(dataset.procedure, found["train"], found["val"])
 
 
 def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
