@@ -84,7 +84,7 @@ def test_the_documented_product_from_mesh_files_is_drawn(tmp_path: Path) -> None
     trimesh.creation.box(extents=(160, 100, 10)).export(tmp_path / "plate.stl")
     trimesh.creation.cylinder(radius=12, height=70, sections=24).export(tmp_path / "bolt.obj")
     trimesh.creation.annulus(r_min=0.0125, r_max=0.03, height=0.02).export(tmp_path / "nut.glb")  # in metres
-    example = PAGE.read_text(encoding="utf-8").split("<!-- example -->\n```yaml\n")[1].split("```")[0]
+    example = PAGE.read_text(encoding="utf-8").split("<!-- file: bearing.yaml -->\n```yaml\n")[1].split("```")[0]
     (tmp_path / "product.yaml").write_text(example)
     product = Product.load(tmp_path / "product.yaml")
     assert np.ptp(product.part("nut").bounds_23[:, 0]) == pytest.approx(0.06, rel=0.02)
