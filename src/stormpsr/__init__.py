@@ -1,7 +1,7 @@
 """Procedure step recognition: which steps of an assembly have been correctly completed, and when.
 
 Importing this package needs numpy and nothing heavier. Names are loaded when they are first used, so that the command
-line answers at once.
+line answers at once; what needs more says in one line what to install.
 """
 
 from importlib import import_module
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
         write_states,
         write_steps,
     )
+    from stormpsr.data.sources import Frame
     from stormpsr.decoding.methods import decode, make_decoder
-    from stormpsr.errors import InputError, StormPSRError
+    from stormpsr.errors import InputError, MissingExtraError, StormPSRError
     from stormpsr.evaluation.metrics import Match, Scores, score
     from stormpsr.evaluation.summary import Summary, summarise
     from stormpsr.procedure.model import AssemblyState, Component, Procedure, Step, StepKind, Variant
-    from stormpsr.recognizer.recognizer import Recognizer as Recognizer
+    from stormpsr.recognizer.recognizer import FrameResult, Recognizer
+    from stormpsr.recognizer.results import Results
 
 __version__ = "0.1.0"
 
@@ -31,10 +33,14 @@ _MODULE_OF = {
     "AssemblyState": "procedure.model",
     "Component": "procedure.model",
     "Dataset": "data.dataset",
+    "Frame": "data.sources",
+    "FrameResult": "recognizer.recognizer",
     "InputError": "errors",
     "Match": "evaluation.metrics",
+    "MissingExtraError": "errors",
     "Procedure": "procedure.model",
-    "Recognizer": "recognizer.recognizer",  # needs torch, and is therefore left out of __all__
+    "Recognizer": "recognizer.recognizer",
+    "Results": "recognizer.results",
     "Scores": "evaluation.metrics",
     "StateDetection": "data.events",
     "StateTimeline": "data.labels",
@@ -59,9 +65,14 @@ __all__ = [
     "AssemblyState",
     "Component",
     "Dataset",
+    "Frame",
+    "FrameResult",
     "InputError",
     "Match",
+    "MissingExtraError",
     "Procedure",
+    "Recognizer",
+    "Results",
     "Scores",
     "StateDetection",
     "StateTimeline",
@@ -71,6 +82,7 @@ __all__ = [
     "StormPSRError",
     "Summary",
     "Variant",
+    "__version__",
     "decode",
     "make_decoder",
     "read_states",
@@ -92,4 +104,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+    return sorted(__all__)

@@ -7,6 +7,7 @@ other class are defects of this package.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -39,8 +40,15 @@ class InputError(StormPSRError):
         return f"{text}; {self.cure}" if self.cure else text
 
 
-class MissingExtraError(StormPSRError):
-    """A command needs packages that the light installation leaves out."""
+class MissingExtraError(StormPSRError, ImportError):
+    """Something needs packages that the light installation leaves out."""
 
     def __init__(self, purpose: str, extra: str, missing: str) -> None:
         super().__init__(f"{purpose} needs {missing}, which is not installed; run: pip install 'stormpsr[{extra}]'")
+
+
+def need_packages(purpose: str, extra: str, *names: str) -> None:
+    """Say in one line what to install, before anything runs into a missing package."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(purpose, extra, ", ".join(missing))

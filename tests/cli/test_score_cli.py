@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stormpsr.evaluation.score_files import score_files, summary_json
+from stormpsr.evaluation.score_files import score_files
 from stormpsr.procedure.model import Procedure
 
 Call = Callable[..., Any]  # the fixtures `cli` and `write`
@@ -72,7 +72,7 @@ def test_per_step_adds_a_table_of_the_steps(cli: Call, data: Arguments) -> None:
 # ---------------------------------------------------------------------- machines
 def test_json_is_the_whole_summary_and_nothing_else(cli: Call, data: Arguments, lamp: Procedure) -> None:
     outcome = cli(*data, "--json")
-    assert outcome.json == summary_json(score_files(Path("labels"), Path("events"), lamp))
+    assert outcome.json == score_files(Path("labels"), Path("events"), lamp).to_dict()
 
 
 def test_out_json_holds_what_json_prints(cli: Call, data: Arguments) -> None:

@@ -12,7 +12,8 @@ import pytest
 from stormpsr.data.labels import Note, read_steps
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import score
-from stormpsr.evaluation.score_files import CURVE_SECONDS, score_files, summary_csv, summary_json
+from stormpsr.evaluation.score_files import score_files, summary_csv
+from stormpsr.evaluation.summary import CURVE_SECONDS
 from stormpsr.procedure.model import Procedure
 
 LABELS = "000010.jpg,0,Install foot\n000020.jpg,3,Install pole\n000030.jpg,6,Install shade\n"
@@ -144,7 +145,7 @@ def test_whether_errors_were_made_is_read_from_the_other_label_files(data: Path,
 
 # ---------------------------------------------------------------------- results as data
 def test_the_json_has_everything_and_survives_a_round_trip(data: Path, lamp: Procedure) -> None:
-    content = summary_json(score_files(data / "labels", data / "events", lamp))
+    content = score_files(data / "labels", data / "events", lamp).to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["all"]["n_without_match"] == 1
     assert content["without_errors"] is None

@@ -62,12 +62,12 @@ def test_it_works_from_the_first_frame_on(seeing: Seeing, frames: Frames) -> Non
     assert recognizer.prediction.detections
 
 
-def test_displays_see_state_evidence_and_what_is_pending(seeing: Seeing, frames: Frames) -> None:
+def test_displays_see_state_and_evidence(seeing: Seeing, frames: Frames) -> None:
     recognizer = Recognizer.of(seeing(), "average", "build")
     watch(recognizer, frames()[:13])
     assert recognizer.state == (0, 0, 0)
-    assert set(recognizer.pending) == {0}
-    assert 0 < recognizer.pending[0] < 1
+    assert 0 < recognizer.share[0] < 1
+    assert not recognizer.share[1:].any()
     assert recognizer.share[0] == pytest.approx(recognizer.evidence[0] / 1.5)
     watch(recognizer, frames()[13:27])
     assert recognizer.state == (1, 0, 0)

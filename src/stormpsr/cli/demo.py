@@ -161,7 +161,6 @@ def _judge(
     from stormpsr.data.layouts import RecordingFolder
     from stormpsr.data.recording import open_recording
     from stormpsr.evaluation.run_folder import RunInfo, write_recording, write_run
-    from stormpsr.evaluation.score_files import summary_json
     from stormpsr.evaluation.summary import summarise
     from stormpsr.recognizer.evaluate import evaluate_recording, method_info
     from stormpsr.recognizer.offline import LabelledPredictions
@@ -177,7 +176,7 @@ def _judge(
         split=recording.spec.split,
         protocol="paper",
         methods=tuple(method_info(model, name) for name in model.methods),
-        summary={name: summary_json(summarise([result], model.procedure)) for name, result in results.items()},
+        summary={name: summarise([result], model.procedure).to_dict() for name, result in results.items()},
     )
     write_run(run, info, model.procedure)
     return dict(results)

@@ -24,7 +24,6 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
     from stormpsr.errors import MissingExtraError
     from stormpsr.evaluation.baselines import score_baseline
     from stormpsr.evaluation.plots import plot_summary
-    from stormpsr.evaluation.score_files import summary_json
     from stormpsr.files import write_json
     from stormpsr.procedure.model import Procedure
 
@@ -34,7 +33,7 @@ def show_baselines(data: Path | None, out: Path, *, as_json: bool) -> None:
     summaries = {
         name: score_baseline(recordings, procedure, method, threshold=_THRESHOLD) for name, method in methods.items()
     }
-    write_json(out / "scores.json", {k: summary_json(s) for k, s in summaries.items()})
+    write_json(out / "scores.json", {k: s.to_dict() for k, s in summaries.items()})
     written = [out / "scores.json"]
     try:
         plot_summary(summaries["B3 expected"], procedure, out / "timeline.png")

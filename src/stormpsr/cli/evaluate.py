@@ -59,7 +59,6 @@ def evaluate_command(
     need_recognizer_packages("judging a model")
     from stormpsr.data.dataset import Dataset
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.score_files import summary_json
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):
@@ -89,7 +88,7 @@ def evaluate_command(
                 "split": dataset.split,
                 "protocol": protocol,
                 "run": None if out is None else str(out),
-                "summary": {name: summary_json(summary) for name, summary in summaries.items()},
+                "summary": {name: summary.to_dict() for name, summary in summaries.items()},
             }
         )
         return

@@ -24,9 +24,9 @@ from stormpsr.files import flush
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StepEvent
-    from stormpsr.data.sources import Frame, FrameSource
+    from stormpsr.data.sources import FrameSource
     from stormpsr.recognizer.model_folder import RecognizerModel
-    from stormpsr.recognizer.recognizer import Recognizer
+    from stormpsr.recognizer.recognizer import FrameResult, Recognizer
 
 
 def run_command(
@@ -72,9 +72,8 @@ def run_command(
     """
     need_recognizer_packages("recognising steps")
     from stormpsr.errors import InputError
-    from stormpsr.recognizer.model_folder import DEFAULT_MODEL
     from stormpsr.recognizer.offline import check_variant
-    from stormpsr.recognizer.recognizer import Recognizer
+    from stormpsr.recognizer.recognizer import DEFAULT_MODEL, Recognizer
 
     model_name, text = (DEFAULT_MODEL, model) if source is None else (model, source)
     if out is not None and out.suffix.lower() != ".csv":
@@ -110,7 +109,7 @@ def _open(text: str, model: RecognizerModel, fps: float | None) -> FrameSource:
     described = Path(text) / "procedure.yaml"
     if described.is_file():
         model.check_procedure(Procedure.load(described), described)
-    return open_source(text, model.procedure, fps=fps, clock=time.monotonic)
+    return open_source(text, model.procedure, fps=fps)
 
 
 def _name_of(path: Path) -> str:
@@ -131,13 +130,12 @@ class _Watch:
         from stormpsr.decoding.checklist import Checklist
 
         self.recognizer, self.source, self.as_json = recognizer, source, as_json
-        self.checklist = Checklist(recognizer.procedure, recognizer.decoder.variant.name)
+        self.checklist = Checklist(recognizer.procedure, recognizer.variant.name)
         self.table: TextIO | None = None
         self.video: Any = None
         self.n_frames = self.n_events = 0
         self.seconds = 0.0
         self.problem: Exception | None = None
-        self._box: Any = None
         self._started = time.perf_counter()
 
     def film(self, files: ExitStack, path: Path, default_fps: float) -> None:
@@ -147,27 +145,24 @@ class _Watch:
 
     def run(self) -> None:
         """All frames. What goes wrong underway is kept for the end, so that the files are whole."""
-        from stormpsr.data.sources import LatestOnly
         from stormpsr.errors import InputError
 
-        frames = LatestOnly(self.source).frames() if self.source.is_live else self.source.frames()
         try:
-            for frame in frames:
-                self._frame(frame)
+            for result in self.recognizer.stream(self.source):
+                self._frame(result)
         except InputError as error:
             self.problem = error
         except KeyboardInterrupt:
             if not self.source.is_live:
                 raise
 
-    def _frame(self, frame: Frame) -> None:
-        events = self.recognizer.update(frame)
-        self.n_frames, self.seconds = self.n_frames + 1, frame.time_seconds
-        self.checklist.update(events)
-        for event in events:
+    def _frame(self, result: FrameResult) -> None:
+        self.n_frames, self.seconds = self.n_frames + 1, result.time_seconds
+        self.checklist.update(result.events)
+        for event in result.events:
             self._tell(event)
         if self.video is not None:
-            self._draw(frame)
+            self._draw(result)
 
     def _tell(self, event: StepEvent) -> None:
         from stormpsr.data.labels import frame_name
@@ -190,22 +185,19 @@ class _Watch:
         else:
             print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
 
-    def _draw(self, frame: Frame) -> None:
+    def _draw(self, result: FrameResult) -> None:
         from stormpsr.decoding.methods import title_of
         from stormpsr.recognizer.draw import draw_annotated
 
-        prediction = self.recognizer.prediction
-        if prediction is not None and prediction.detections is not None:
-            self._box = prediction.box
-        picture = draw_annotated(
-            frame.image,
+        drawn = draw_annotated(
+            result.frame.image,
             self.checklist,
-            share_S=self.recognizer.share,
-            box=self._box,
-            time_seconds=frame.time_seconds,
+            share_S=result.share_S,
+            box=result.box,
+            time_seconds=result.time_seconds,
             title=title_of(self.recognizer.method),
         )
-        self.video.add(picture, frame.time_seconds)
+        self.video.add(drawn, result.time_seconds)
 
     def report(self, written: list[Path]) -> None:
         from stormpsr.errors import InputError

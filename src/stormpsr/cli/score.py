@@ -58,7 +58,7 @@ def score_command(
     """
     from stormpsr.data.labels import Note
     from stormpsr.errors import InputError
-    from stormpsr.evaluation.score_files import score_files, summary_csv, summary_json
+    from stormpsr.evaluation.score_files import score_files, summary_csv
     from stormpsr.procedure.model import Procedure
 
     _check_ending(out, (".json", ".csv"))
@@ -85,13 +85,13 @@ def score_command(
         import json
 
         as_csv = out.suffix.lower() == ".csv"
-        write_text(out, summary_csv(summary) if as_csv else json.dumps(summary_json(summary), indent=2) + "\n")
+        write_text(out, summary_csv(summary) if as_csv else json.dumps(summary.to_dict(), indent=2) + "\n")
     if plot is not None:
         from stormpsr.evaluation.plots import plot_summary
 
         plot_summary(summary, loaded, plot)
     if as_json:
-        print_json(summary_json(summary))
+        print_json(summary.to_dict())
         return
     print_summary(summary, per_step=per_step)
     if window is not None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -313,11 +314,11 @@ class _Times:
 
 # ---------------------------------------------------------------------- cameras
 class Camera(FrameSource):
-    """A webcam by its index. The clock is given, because this package does not read one itself."""
+    """A webcam by its index. Its frames carry no times, so a clock is read, which tests may replace."""
 
     is_live = True
 
-    def __init__(self, index: int, clock: Clock) -> None:
+    def __init__(self, index: int, clock: Clock = time.monotonic) -> None:
         self.index, self._clock, self.fps, self.n_frames = index, clock, None, None
         self.name = f"camera {index}"
 
@@ -341,6 +342,27 @@ class Camera(FrameSource):
         finally:
             camera.release()
         raise InputError(f"camera {self.index} is gone after {number} frames", cure="check its cable, then start again")
+
+
+class FrameSequence(FrameSource):
+    """Frames, or images, that somebody else makes; images come evenly."""
+
+    def __init__(self, items: Iterable[Frame] | Iterable[Image], fps: float) -> None:
+        self.name, self.fps, self._items = "images", fps, items
+        self.n_frames = len(items) if isinstance(items, Sized) else None
+
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        for number, item in enumerate(self._items):
+            if number < start:
+                continue
+            if isinstance(item, Frame):
+                yield item
+            elif isinstance(item, np.ndarray) and item.ndim == 3 and item.shape[2] == 3 and item.dtype == np.uint8:
+                yield Frame(item, number, number / float(self.fps or 1))
+            else:
+                what = f"{item.dtype} {item.shape}" if isinstance(item, np.ndarray) else type(item).__name__
+                cure = "an image is an array of uint8: height, width, and 3 for red, green and blue"
+                raise InputError(f"image {number} is {what}", cure=cure)
 
 
 class LatestOnly:
@@ -389,18 +411,23 @@ class LatestOnly:
 
 
 # ---------------------------------------------------------------------- by name
-def open_source(
-    text: str, procedure: Procedure, *, fps: float | None = None, clock: Clock | None = None
-) -> FrameSource:
-    """A source as people write it: an index, an address, a file or a folder.
+SourceLike = str | int | Path | FrameSource | Iterable[Frame] | Iterable[Image]
 
-    fps: of a folder of frames that says nothing about it; the procedure's where it is not given.
-    clock: needed for webcams.
+
+def open_source(
+    source: SourceLike, procedure: Procedure, *, fps: float | None = None, clock: Clock = time.monotonic
+) -> FrameSource:
+    """A source as people write it: an index, an address, a file or a folder; or one that is there already.
+
+    fps: of images that say nothing about it; the procedure's where it is not given.
     """
     default_fps = fps or procedure.fps
+    if isinstance(source, FrameSource):
+        return source
+    if not isinstance(source, str | int | Path):
+        return FrameSequence(source, default_fps)
+    text = str(source)
     if re.fullmatch(r"[0-9]{1,3}", text) and not Path(text).exists():
-        if clock is None:
-            raise InputError("a webcam needs a clock", cure="give one to open_source, for example time.monotonic")
         return Camera(int(text), clock)
     if re.match(r"[a-z]{2,6}://", text):
         return Video(text, default_fps=default_fps, is_live=True)

@@ -109,10 +109,8 @@ class PredictionDecoder:
         return self.decoder.share
 
     @property
-    def pending(self) -> dict[int, float]:
-        """Steps that have some evidence, with their share of what completes them."""
-        share_S = self.share
-        return {int(i): float(share_S[i]) for i in np.flatnonzero(share_S > 0.01)}
+    def component_probabilities(self) -> NDArray[np.float64] | None:
+        return self.decoder.component_probabilities
 
     # ------------------------------------------------------------------ one prediction
     def update(self, prediction: Prediction) -> list[StepEvent]:

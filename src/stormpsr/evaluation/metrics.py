@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
@@ -48,6 +48,10 @@ class Scores:
     protocol: Protocol = "paper"
     unmatched_labels: tuple[StepEvent, ...] = field(default=(), repr=False)  # never recognised, or only too early
     unmatched_events: tuple[StepEvent, ...] = field(default=(), repr=False)  # the false positives
+    # what was scored, so that scores of several recordings can be put together
+    labels: tuple[StepEvent, ...] = field(default=(), repr=False, compare=False)
+    events: tuple[StepEvent, ...] = field(default=(), repr=False, compare=False)
+    fps: float | None = field(default=None, repr=False, compare=False)
 
     @property
     def precision(self) -> float | None:
@@ -58,6 +62,11 @@ class Scores:
     def recall(self) -> float | None:
         positives = self.true_positives + self.false_negatives
         return self.true_positives / positives if positives else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The scores and the matches behind them as plain data."""
+        names = ("pos", "f1", "delay_seconds", "delay_frames", "true_positives", "false_positives", "false_negatives")
+        return {name: getattr(self, name) for name in names} | {"matches": [asdict(match) for match in self.matches]}
 
 
 def score(
@@ -93,10 +102,12 @@ def score(
         for event in (*labels, *events):
             procedure.step(event.step_id)
     if protocol == "paper":
-        return _score_by_definition(labels, events, fps)
-    from stormpsr.evaluation.released import score_as_released
+        scores = _score_by_definition(labels, events, fps)
+    else:
+        from stormpsr.evaluation.released import score_as_released
 
-    return score_as_released(labels, events, procedure=procedure, fps=fps, program=protocol, window=window)
+        scores = score_as_released(labels, events, procedure=procedure, fps=fps, program=protocol, window=window)
+    return replace(scores, labels=tuple(labels), events=tuple(events), fps=fps)
 
 
 def f1_score(true_positives: int, false_positives: int, false_negatives: int) -> float:

@@ -107,7 +107,16 @@ def _steps_of(result: RecordingResult) -> list[int]:
     return list(dict.fromkeys(event.step_id for event in ordered))
 
 
-def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure) -> None:
+def plot_timeline(result: RecordingResult, procedure: Procedure, *, labelled: bool) -> Figure:
+    """One recording; without labels, only when steps were recognised."""
+    figure = _new_figure(_WIDTH_INCHES, 1.2 + _ROW_INCHES * max(len(_steps_of(result)), 2))
+    _draw_timeline(figure.subplots(), result, procedure, labelled=labelled)
+    if labelled:
+        _draw_legend(figure, None)
+    return figure
+
+
+def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure, *, labelled: bool = True) -> None:
     """A row per step: a bar where it was completed, a dot where it was recognised, the delay as a line between."""
     row = {step_id: i for i, step_id in enumerate(_steps_of(result))}
     scores = result.by_definition
@@ -120,6 +129,8 @@ def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure) ->
         "completed, never recognised": [(e.frame, e.step_id) for e in scores.unmatched_labels],
         "false alarm": [(e.frame, e.step_id) for e in scores.unmatched_events],
     }
+    if not labelled:
+        points = {"recognised": [(event.frame, event.step_id) for event in result.events]}
     for name, found in points.items():
         times = [frame / result.fps for frame, _ in found]
         axis.scatter(times, [row[step_id] for _, step_id in found], clip_on=False, **_STYLES[name])
@@ -131,7 +142,7 @@ def _draw_timeline(axis: Axes, result: RecordingResult, procedure: Procedure) ->
     axis.tick_params(axis="x", labelsize=8)
     scored = result.scores
     figures = f"POS {number(scored.pos)}   F1 {number(scored.f1)}   tau {seconds(scored.delay_seconds)}"
-    axis.set_title(f"{result.name}   {figures}", loc="left", fontsize=9)
+    axis.set_title(f"{result.name}   {figures}" if labelled else result.name, loc="left", fontsize=9)
     axis.grid(axis="x", alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
 

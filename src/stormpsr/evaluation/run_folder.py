@@ -48,7 +48,7 @@ class RunInfo:
     split: str | None
     protocol: str
     methods: tuple[MethodInfo, ...]
-    summary: Mapping[str, Any]  # per method what `runner.summary_json` returns
+    summary: Mapping[str, Any]  # per method what `Summary.to_dict` returns
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stormpsr.data.detection_csv import HEADER as DETECTION_COLUMNS
 from stormpsr.data.events import StepEvent
@@ -28,11 +28,9 @@ from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import (
-    GroupSummary,
     RecordingResult,
     Summary,
     contains_errors,
-    recognised_within,
     summarise,
 )
 from stormpsr.procedure.model import Procedure
@@ -133,8 +131,6 @@ class _EventFiles:
         return next((found for found in rules if found), [])
 
 
-CURVE_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0)
-
 WhenMissing = Literal["error", "empty", "skip"]
 
 
@@ -227,40 +223,6 @@ def _has_errors(pair: LabelledEvents, procedure: Procedure, variant: str | None)
 
 
 # ---------------------------------------------------------------------- results as data
-def _group(group: GroupSummary | None) -> dict[str, Any] | None:
-    return None if group is None else asdict(group)
-
-
-def summary_json(summary: Summary) -> dict[str, Any]:
-    """Everything in a summary, as plain data."""
-    return {
-        "protocol": summary.protocol,
-        "all": _group(summary.all),
-        "without_errors": _group(summary.without_errors),
-        "with_errors": _group(summary.with_errors),
-        "recordings": [
-            {
-                "name": result.name,
-                "has_errors": result.has_errors,
-                "pos": result.scores.pos,
-                "f1": result.scores.f1,
-                "delay_seconds": result.scores.delay_seconds,
-                "delay_frames": result.scores.delay_frames,
-                "true_positives": result.scores.true_positives,
-                "false_positives": result.scores.false_positives,
-                "false_negatives": result.scores.false_negatives,
-                "matches": [asdict(match) for match in result.scores.matches],
-            }
-            for result in summary.recordings
-        ],
-        "steps": [asdict(step) for step in summary.steps],
-        "recognised_within_seconds": [
-            {"seconds": seconds, "share": share}
-            for seconds, share in zip(CURVE_SECONDS, recognised_within(summary.recordings, CURVE_SECONDS), strict=True)
-        ],
-    }
-
-
 def summary_csv(summary: Summary) -> str:
     """A row per recording."""
     buffer = io.StringIO()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import StateTimeline
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.metrics import Protocol, Scores, f1_score, score
 from stormpsr.procedure.model import Procedure, StepKind
+
+CURVE_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -85,19 +88,42 @@ class Summary:
     with_errors: GroupSummary | None
     steps: tuple[StepSummary, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data, ready for JSON."""
+        groups = {"all": self.all, "without_errors": self.without_errors, "with_errors": self.with_errors}
+        shares = recognised_within(self.recordings, CURVE_SECONDS)
+        return {
+            "protocol": self.protocol,
+            **{name: None if group is None else asdict(group) for name, group in groups.items()},
+            "recordings": [{"name": r.name, "has_errors": r.has_errors, **r.scores.to_dict()} for r in self.recordings],
+            "steps": [asdict(step) for step in self.steps],
+            "recognised_within_seconds": [
+                {"seconds": seconds, "share": share} for seconds, share in zip(CURVE_SECONDS, shares, strict=True)
+            ],
+        }
+
+    def to_dataframe(self) -> Any:
+        """A pandas table with a row per recording."""
+        need_packages("a table of scores", "pandas", "pandas")
+        from pandas import DataFrame
+
+        rows = self.to_dict()["recordings"]
+        return DataFrame([{name: value for name, value in row.items() if name != "matches"} for row in rows])
+
 
 def summarise(
-    results: Sequence[RecordingResult],
+    recordings: Sequence[RecordingResult | Scores],
     procedure: Procedure | None = None,
     *,
     level: float = 0.95,
     n_bootstrap: int = 2000,
     seed: int = 0,
 ) -> Summary:
-    """Put recordings together.
+    """Put recordings together, as results or as what `score` returned.
 
     Intervals come from resampling recordings, not steps: the steps of one person are not independent.
     """
+    results = [_result_of(i, one) if isinstance(one, Scores) else one for i, one in enumerate(recordings)]
     if not results:
         raise InputError("there is no recording to summarise")
     if not 0 < level < 1:
@@ -123,6 +149,12 @@ def summarise(
         with_errors=group(lambda result: result.has_errors is True),
         steps=tuple(_summarise_steps(results, procedure)),
     )
+
+
+def _result_of(number: int, scores: Scores) -> RecordingResult:
+    if scores.fps is None:
+        raise InputError("these scores do not say what was scored", cure="take them from 'score'")
+    return RecordingResult(f"recording {number}", scores.labels, scores.events, scores, scores.fps)
 
 
 def _summarise_group(results: Sequence[RecordingResult], level: float, n_bootstrap: int, seed: int) -> GroupSummary:

@@ -27,7 +27,6 @@ from stormpsr.evaluation.run_folder import (
     write_recording,
     write_run,
 )
-from stormpsr.evaluation.score_files import summary_json
 from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
 from stormpsr.recognizer.model_folder import RecognizerModel, read_metrics, write_metrics
 from stormpsr.recognizer.offline import LabelledPredictions, OnProgress, predict_recordings, read_views_of
@@ -73,7 +72,7 @@ def evaluate_model(
             split=dataset.split,
             protocol=protocol,
             methods=tuple(method_info(model, method, unexpected) for method in chosen),
-            summary={method: summary_json(summary) for method, summary in summaries.items()},
+            summary={method: summary.to_dict() for method, summary in summaries.items()},
         )
         write_run(out, info, model.procedure)
     return summaries

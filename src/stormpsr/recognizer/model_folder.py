@@ -134,7 +134,6 @@ def _line_of(text: str, problem: str) -> int | None:
 
 SETTINGS_FILE, PROCEDURE_FILE, METRICS_FILE = "recognizer.yaml", "procedure.yaml", "metrics.json"
 STREAM_FOLDER, DETECTOR_FOLDER = "stream", "detector"
-DEFAULT_MODEL = "vehicle"
 
 
 @dataclass(frozen=True, eq=False)

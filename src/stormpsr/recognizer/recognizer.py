@@ -1,31 +1,58 @@
 """The streaming recogniser: the one way from images to step events.
 
-    recognizer = Recognizer.load("models/vehicle", variant="assy")
-    for frame in source.frames():
-        for event in recognizer.update(frame):
+    recognizer = Recognizer.load("vehicle", variant="assy")
+    for result in recognizer.stream("recording.mp4"):   # or a folder, a camera's index or address, a list of images
+        for event in result.events:
             ...
+    recognizer.run("recording.mp4").save("steps.csv")
 
-Nothing it says about a frame depends on frames that come later.
+Nothing it says about a frame depends on frames that come later. Importing this needs numpy alone; loading a model needs
+torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
-from stormpsr.data.sources import Frame
+from stormpsr.data.sources import Frame, LatestOnly, SourceLike, open_source
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder
-from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure, StateBits
-from stormpsr.recognizer.model_folder import DEFAULT_MODEL, RecognizerModel, load_model
-from stormpsr.recognizer.networks import FramePredictor
+from stormpsr.errors import InputError, need_packages
+from stormpsr.procedure.model import Procedure, StateBits, Variant
+from stormpsr.recognizer.results import Results
+
+if TYPE_CHECKING:
+    from stormpsr.recognizer.model_folder import RecognizerModel
+    from stormpsr.recognizer.networks import FramePredictor
 
 Unexpected = Literal["drop", "report"]
+DEFAULT_MODEL = "vehicle"
+_PACKAGES = ("torch", "timm", "pydantic", "safetensors", "cv2", "av")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FrameResult:
+    """What the recogniser made of one frame."""
+
+    frame: Frame
+    events: tuple[StepEvent, ...]  # the steps that this frame completes
+    prediction: Prediction | None  # what the networks said; None if an earlier frame stands for the same tick
+    box: tuple[float, float, float, float] | None  # where the assembly was seen last: left, top, width, height
+    share_S: NDArray[np.float64]  # evidence per step id, as a share of what completes the step
+
+    @property
+    def index(self) -> int:
+        return self.frame.index
+
+    @property
+    def time_seconds(self) -> float:
+        return self.frame.time_seconds
 
 
 class Recognizer:
@@ -41,10 +68,11 @@ class Recognizer:
     @classmethod
     def load(
         cls,
-        folder: str | Path = DEFAULT_MODEL,
+        model: str | Path = DEFAULT_MODEL,
         method: str | None = None,
         variant: str | None = None,
         *,
+        device: str = "auto",
         unexpected: Unexpected = "drop",
         temporal_stride: int | None = None,
         detector_stride: int | None = None,
@@ -54,10 +82,15 @@ class Recognizer:
         method: one of `decoding.methods`, or a class of one's own, `package.module:Class`. The default is `average`,
         both streams; where one is missing, the other one decides alone, and `notes` says so.
         variant: the procedure's first where none is given.
+        device: where the networks compute: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
         unexpected: whether steps that the variant does not expect are dropped or reported.
         """
-        model = load_model(folder, temporal_stride=temporal_stride, detector_stride=detector_stride)
-        return cls.of(model, method, variant, unexpected=unexpected)
+        need_packages("recognising steps", "train", *_PACKAGES)
+        from stormpsr.recognizer.model_folder import load_model
+
+        where: dict[str, Any] = {} if device == "auto" else {"device": device}
+        loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, **where)
+        return cls.of(loaded, method, variant, unexpected=unexpected)
 
     @classmethod
     def of(
@@ -69,6 +102,8 @@ class Recognizer:
         unexpected: Unexpected = "drop",
     ) -> Recognizer:
         """A recogniser of a model that is loaded already."""
+        from stormpsr.recognizer.networks import FramePredictor
+
         name = model.method_or_fallback(method)
         return cls(FramePredictor(model.networks), model.decoder(name, variant, unexpected), name, model.notes)
 
@@ -76,6 +111,45 @@ class Recognizer:
     def procedure(self) -> Procedure:
         return self.decoder.procedure
 
+    @property
+    def variant(self) -> Variant:
+        return self.decoder.variant
+
+    # ------------------------------------------------------------------ a whole source
+    def stream(self, source: SourceLike, *, fps: float | None = None) -> Iterator[FrameResult]:
+        """The result of every frame, as it comes. Recognition begins anew.
+
+        source: a video or a folder of frames by its path, a webcam's index, a camera's address, a recording or another
+        `FrameSource`, or `Frame`s or RGB images of uint8 one after the other. Of a camera, frames that come while
+        another is looked at are passed over.
+        fps: of images that carry no times; the procedure's where it is not given.
+        """
+        opened = open_source(source, self.procedure, fps=fps)
+        self.reset()
+        return self._stream(LatestOnly(opened).frames() if opened.is_live else opened.frames())
+
+    def _stream(self, frames: Iterator[Frame]) -> Iterator[FrameResult]:
+        box = None
+        for frame in frames:
+            before = self.prediction
+            events = self.update(frame)
+            new = self.prediction if self.prediction is not before else None
+            if new is not None and new.detections is not None:
+                box = new.box
+            yield FrameResult(frame, tuple(events), new, box, self.share)
+
+    def run(self, source: SourceLike, *, fps: float | None = None) -> Results:
+        """All events of a source that has an end. See `stream` for what a source may be."""
+        opened = open_source(source, self.procedure, fps=fps)
+        events: list[StepEvent] = []
+        n_frames = 0
+        for result in self.stream(opened):
+            events += result.events
+            n_frames = result.index + 1
+        rate = opened.fps or fps or self.procedure.fps
+        return Results(events, self.procedure, self.variant.name, self.method, rate, n_frames, opened.name)
+
+    # ------------------------------------------------------------------ one frame
     def reset(self) -> None:
         """Forget everything, for a new recording."""
         self.predictor.reset()
@@ -93,7 +167,7 @@ class Recognizer:
     # ------------------------------------------------------------------ for displays
     @property
     def state(self) -> StateBits | None:
-        """The state that the reported steps lead to."""
+        """The state that the reported steps lead to; None if the method knows none."""
         return self.decoder.state
 
     @property
@@ -107,9 +181,9 @@ class Recognizer:
         return self.decoder.share
 
     @property
-    def pending(self) -> dict[int, float]:
-        """Steps that have some evidence, with their share of what completes them."""
-        return self.decoder.pending
+    def component_probabilities(self) -> NDArray[np.float64] | None:
+        """How surely each component is installed, where the method has such a belief."""
+        return self.decoder.component_probabilities
 
 
 class SeveralMethods:
@@ -131,6 +205,8 @@ class SeveralMethods:
         unexpected: Unexpected = "drop",
     ) -> SeveralMethods:
         """All methods of the main table, or those that are named."""
+        from stormpsr.recognizer.networks import FramePredictor
+
         chosen = model.methods if methods is None else methods
         decoders = {method: model.decoder(method, variant, unexpected) for method in chosen}
         return cls(FramePredictor(model.networks), decoders)

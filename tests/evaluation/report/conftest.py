@@ -16,7 +16,6 @@ from stormpsr.decoding.methods import title_of
 from stormpsr.evaluation import report
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import MethodInfo, RecordingRun, RunInfo, write_recording, write_run
-from stormpsr.evaluation.score_files import summary_json
 from stormpsr.evaluation.summary import RecordingResult, summarise
 from stormpsr.procedure.model import Component, Procedure, Variant
 
@@ -131,7 +130,7 @@ def write_fake_run(
             if method in r.events
         ]
         if results:
-            summary[method] = summary_json(summarise(results, procedure, n_bootstrap=200))
+            summary[method] = summarise(results, procedure, n_bootstrap=200).to_dict()
     infos = tuple(MethodInfo(m, title_of(m), {"threshold": 6.0, "decay": 0.75}) for m in methods)
     info = RunInfo(title, "models/fake", data, "val", "paper", infos, summary)
     write_run(folder, info, procedure)
