@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,10 +100,40 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def test_recordings_of_an_earlier_evaluation_are_not_part_of_the_run(run: Path, lamp: Procedure) -> None:
+    write_recording(run, replace(recording(), name="02_build"))
+    assert read_run(run).names == ("01_build", "02_build")  # nothing is said of names: all there are
+    write_run(run, replace(INFO, recordings=("02_build",)), lamp)
+    opened = read_run(run)
+    assert opened.names == ("02_build",)
+    assert [one.name for one in opened.recordings()] == ["02_build"]
+
+
+@pytest.mark.parametrize(
+    "names", [["../01_build"], ["/etc/passwd"], ["a/b"], ["..\\a"], [".hidden"], [""], [7], 7, ["a", "a"], {"a": 1}]
+)
+def test_a_foreign_run_cannot_point_outside_its_folder(run: Path, names: object) -> None:
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "recordings": names, "procedure": "../../elsewhere.yaml"}))
+    with pytest.raises(InputError, match=r"run\.json: something in it is damaged"):
+        read_run(run)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "other"}', '{"format": "stormpsr run 1"}'])
 def test_a_damaged_run_file_is_named(run: Path, text: str) -> None:
     (run / "run.json").write_text(text)
     with pytest.raises(InputError, match=r"run\.json"):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("title", 5), ("data", None), ("methods", [{"name": "a", "title": "A"}]), ("methods", ["a"]), ("summary", [])],
+)
+def test_a_run_file_of_the_wrong_kind_is_named(run: Path, key: str, value: object) -> None:
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, key: value}))
+    with pytest.raises(InputError, match=r"run\.json: something .*; evaluate again"):
         read_run(run)
 
 

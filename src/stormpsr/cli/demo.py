@@ -177,6 +177,7 @@ def _judge(
         protocol="paper",
         methods=tuple(method_info(model, name) for name in model.methods),
         summary={name: summarise([result], model.procedure).to_dict() for name, result in results.items()},
+        recordings=(recording.spec.id,),
     )
     write_run(run, info, model.procedure)
     return dict(results)

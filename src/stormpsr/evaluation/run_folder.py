@@ -1,11 +1,12 @@
 """The outcome of an evaluation on disk: what was true, what each method reported, and the evidence for it.
 
-    RUN/run.json                 which model on which data, the methods with their settings, and their scores
+    RUN/run.json                 which model on which recordings, the methods with their settings, and their scores
     RUN/procedure.yaml           what the steps mean
     RUN/recordings/NAME.json     labels, events of each method, when the state could be read
     RUN/recordings/NAME.npz      what both streams said, and the evidence of each method over time
 
-A recording is there completely or not at all; `run.json` is written last, so a folder that has one is complete.
+A recording is there completely or not at all; `run.json` is written last, so a folder that has one is complete. It
+names its recordings: others in the folder are of an earlier evaluation and not part of the run.
 
 Shape legend: M detections, E predictions of the temporal model, C components, G grid of every k-th frame, S steps.
 """
@@ -13,6 +14,7 @@ Shape legend: M detections, E predictions of the temporal model, C components, G
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ class RunInfo:
     protocol: str
     methods: tuple[MethodInfo, ...]
     summary: Mapping[str, Any]  # per method what `Summary.to_dict` returns
+    recordings: tuple[str, ...] | None = None  # names; None in runs that did not note them yet: all there are
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +114,7 @@ def write_run(folder: str | Path, info: RunInfo, procedure: Procedure) -> None:
         "procedure": PROCEDURE_FILE,
         "methods": [{"name": m.name, "title": m.title, "settings": dict(m.settings)} for m in info.methods],
         "summary": dict(info.summary),
+        "recordings": None if info.recordings is None else list(info.recordings),
     }
     write_json(folder / RUN_FILE, content, indent=None)
 
@@ -167,20 +171,38 @@ def read_run(folder: str | Path) -> Run:
     content = read_json_object(path, "part of a run", cure="evaluate again")
     if content.get("format") != _FORMAT:
         raise InputError(f"the format is {content.get('format')!r}, not {_FORMAT!r}", path=path)
-    try:
+    with _complaining(path):
         info = RunInfo(
-            title=content["title"],
-            model=content["model"],
-            data=content["data"],
-            split=content["split"],
-            protocol=content["protocol"],
-            methods=tuple(MethodInfo(m["name"], m["title"], m["settings"]) for m in content["methods"]),
-            summary=content["summary"],
+            title=_of_kind(content, "title", str),
+            model=_of_kind(content, "model", str),
+            data=_of_kind(content, "data", str),
+            split=_of_kind(content, "split", str, type(None)),
+            protocol=_of_kind(content, "protocol", str),
+            methods=tuple(
+                MethodInfo(_of_kind(m, "name", str), _of_kind(m, "title", str), _of_kind(m, "settings", dict))
+                for m in _of_kind(content, "methods", list)
+            ),
+            summary=_of_kind(content, "summary", dict),
+            recordings=_names(content.get("recordings")),
         )
-    except (KeyError, TypeError) as error:
-        raise InputError(f"something is missing in it ({error})", path=path, cure="evaluate again") from None
-    names = tuple(sorted(entry.stem for entry in (folder / RECORDINGS_FOLDER).glob("[!.]*.json")))
-    return Run(folder, info, Procedure.load(folder / str(content.get("procedure", PROCEDURE_FILE))), names)
+    names = info.recordings
+    if names is None:
+        names = tuple(sorted(entry.stem for entry in (folder / RECORDINGS_FOLDER).glob("[!.]*.json")))
+    return Run(folder, info, Procedure.load(folder / PROCEDURE_FILE), names)
+
+
+def _names(names: Any) -> tuple[str, ...] | None:
+    """Names of recordings that stay inside the folder, whoever wrote them."""
+    if names is None:
+        return None
+    if not isinstance(names, list):
+        raise TypeError(f"recordings is {names!r}")
+    for name in names:
+        if not isinstance(name, str) or name.startswith(".") or "\\" in name or Path(name).name != name:
+            raise ValueError(f"{name!r} is no name of a recording")
+    if len(set(names)) < len(names):
+        raise ValueError("a recording is named twice")
+    return tuple(names)
 
 
 def read_recording(folder: str | Path, name: str) -> RecordingRun:
@@ -188,21 +210,21 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
     place = Path(folder) / RECORDINGS_FOLDER
     path = place / f"{name}.json"
     if not path.is_file():
-        raise InputError(f"the run has no recording {name!r}", path=folder)
+        raise InputError(f"the run has no recording {name!r}", path=folder, cure="evaluate again")
     content = read_json_object(path, "part of a run", cure="evaluate again")
     arrays = read_arrays(place / f"{name}.npz", cure="evaluate again")
-    try:
+    with _complaining(path):
         full, readable, visible = (content[key] for key in ("labels_with_errors", "readable", "visible_share"))
         return RecordingRun(
-            name=content["name"],
-            variant=content["variant"],
-            fps=float(content["fps"]),
+            name=name,
+            variant=_of_kind(content, "variant", str, type(None)),
+            fps=_fps(content["fps"]),
             n_frames=int(content["n_frames"]),
-            has_errors=content["has_errors"],
-            frames_path=content["frames_path"],
+            has_errors=_of_kind(content, "has_errors", bool, type(None)),
+            frames_path=_of_kind(content, "frames_path", str),
             labels=_labels(content["labels"]),
             labels_with_errors=None if full is None else _labels(full),
-            events={method: _events(rows, method) for method, rows in content["events"].items()},
+            events={method: _events(rows, method) for method, rows in _of_kind(content, "events", dict).items()},
             readable=None if readable is None else tuple((int(first), int(last)) for first, last in readable),
             visible_share=None if visible is None else tuple(float(share) for share in visible),
             visible_stride=int(content.get("visible_stride", 1)),
@@ -212,14 +234,37 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
             change_frame_E=arrays["change_frame"],
             change_probability_EC=arrays["change_probability"],
             evidence={
-                key.removeprefix("evidence_"): array
+                key.removeprefix("evidence_"): array.astype(np.float16)
                 for key, array in arrays.items()
                 if key.startswith("evidence_") and key != "evidence_stride"
             },
             evidence_stride=int(arrays["evidence_stride"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+
+
+@contextmanager
+def _complaining(path: Path) -> Iterator[None]:
+    """Whatever does not fit is one complaint about the file."""
+    try:
+        yield
+    except KeyError as error:
         raise InputError(f"something is missing in it ({error})", path=path, cure="evaluate again") from None
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise InputError(f"something in it is damaged ({error})", path=path, cure="evaluate again") from None
+
+
+def _of_kind(content: Mapping[str, Any], key: str, *kinds: type) -> Any:
+    value = content[key]
+    if not isinstance(value, kinds):
+        raise TypeError(f"{key} is {value!r}"[:80])
+    return value
+
+
+def _fps(value: Any) -> float:
+    fps = float(value)
+    if not 1e-3 <= fps <= 1e6:
+        raise ValueError(f"fps is {fps:g}")
+    return fps
 
 
 def _labels(rows: Sequence[Sequence[int]]) -> tuple[StepEvent, ...]:

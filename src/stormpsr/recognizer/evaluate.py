@@ -73,6 +73,7 @@ def evaluate_model(
             protocol=protocol,
             methods=tuple(method_info(model, method, unexpected) for method in chosen),
             summary={method: summary.to_dict() for method, summary in summaries.items()},
+            recordings=tuple(sorted({result.name for found in results.values() for result in found})),
         )
         write_run(out, info, model.procedure)
     return summaries

@@ -65,9 +65,13 @@ def test_delays_are_those_of_the_papers_matching(make_run: MakeRun) -> None:
         ("labels", [[1, 99]], "step id 99 does not exist"),
         ("labels_with_errors", [[1, 99]], "step id 99 does not exist"),
         ("labels", [[-1, 0]], "frame is -1, but it cannot be negative; evaluate again"),
-        ("labels", [[1]], "something is missing in it"),
+        ("labels", [[1]], "something in it is damaged"),
+        ("labels", None, "something in it is damaged"),
+        ("events", [], "something in it is damaged (events is [])"),
+        ("has_errors", "perhaps", "something in it is damaged (has_errors is 'perhaps')"),
         ("n_frames", 0, "the recording has 0 frames; evaluate again"),
-        ("fps", 0, "fps is 0.0, but it must be more than 0; evaluate again"),
+        ("fps", 0, "something in it is damaged (fps is 0); evaluate again"),
+        ("fps", float("inf"), "something in it is damaged (fps is inf); evaluate again"),
     ],
 )
 def test_a_bad_recording_is_refused_with_the_name_of_its_file(

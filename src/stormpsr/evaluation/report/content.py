@@ -164,7 +164,8 @@ class Content:
         """A recording's score by the protocol of the run; None where it is not known."""
         summary = self.info.summary.get(method.name)
         rows = summary.get("recordings") if isinstance(summary, Mapping) else None
-        known = (row for row in rows or () if isinstance(row, Mapping) and row.get("name") == name)
+        listed = rows if isinstance(rows, list) else ()
+        known = (row for row in listed if isinstance(row, Mapping) and row.get("name") == name)
         return finite(next(known, {}).get(key))
 
 
