@@ -198,7 +198,7 @@ def _names(names: Any) -> tuple[str, ...] | None:
     if not isinstance(names, list):
         raise TypeError(f"recordings is {names!r}")
     for name in names:
-        if not isinstance(name, str) or name.startswith(".") or "\\" in name or Path(name).name != name:
+        if not isinstance(name, str) or not name or name.startswith(".") or "\\" in name or Path(name).name != name:
             raise ValueError(f"{name!r} is no name of a recording")
     if len(set(names)) < len(names):
         raise ValueError("a recording is named twice")

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
-from stormpsr.decoding.methods import title_of
+from stormpsr.decoding.methods import METHODS, title_of
 from stormpsr.evaluation import report
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import MethodInfo, RecordingRun, RunInfo, write_recording, write_run
@@ -172,9 +172,11 @@ def make_run(tmp_path: Path, bench: Procedure) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def schemes() -> dict[str, dict[str, str]]:
-    """The colours of the style sheet by name, on light and on dark paper."""
+    """The colours of the style sheet and of all methods by name, on light and on dark paper."""
     style = (Path(report.__file__).parent / "style.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)[:2]
+    found = (dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in (light, dark))
     return {
-        name: dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for name, block in (("light", light), ("dark", dark))
+        "light": next(found) | {name: method.colour for name, method in METHODS.items()},
+        "dark": next(found) | {name: method.dark_colour for name, method in METHODS.items()},
     }

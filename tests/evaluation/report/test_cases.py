@@ -19,7 +19,7 @@ from stormpsr.evaluation.report.images import Album, Image
 from stormpsr.evaluation.run_folder import RecordingRun, RunInfo
 from stormpsr.procedure.model import Procedure
 
-METHODS = (Method("detection", "D", "detection", {}), Method("average", "A", "average", {}))
+METHODS = (Method("detection", "D", "square", {}), Method("average", "A", "circle", {}))
 RUN = RecordingRun(
     name="r",
     variant="build",

@@ -42,8 +42,18 @@ def test_methods_nobody_foresaw_get_looks_of_their_own(make_run: MakeRun) -> Non
     content = collect(read_run(make_run(1, methods=["detection", "mine", "yours", "average"])))
     looks = [method.look for method in content.methods]
     assert len(set(looks)) == 4
-    assert (looks[0], looks[3]) == ("detection", "average")
+    assert (looks[0], looks[3]) == ("square", "circle")
     assert set(looks) <= set(LOOKS)
+
+
+def test_a_run_cannot_have_code_imported(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sly.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = make_run(1)
+    (run / "run.json").write_text(
+        (run / "run.json").read_text().replace('"name": "detection"', '"name": "sly:Decoder"')
+    )
+    assert collect(read_run(run)).methods[0].name == "sly:Decoder"
 
 
 def test_delays_are_those_of_the_papers_matching(make_run: MakeRun) -> None:

@@ -167,7 +167,7 @@ def content_of(procedure: Procedure, *runs: RecordingRun) -> Content:
         RecordingView(run, {name: score(run.labels, events, fps=10) for name, events in run.events.items()})
         for run in runs
     )
-    methods = tuple(Method(name, name.title(), "average", {}) for name in runs[0].events)
+    methods = tuple(Method(name, name.title(), "circle", {}) for name in runs[0].events)
     return Content(RunInfo("", "", "", None, "paper", (), {}), procedure, methods, views)
 
 

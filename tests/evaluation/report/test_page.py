@@ -16,7 +16,7 @@ import pytest
 
 from stormpsr.cli.main import main
 from stormpsr.data.events import StepEvent
-from stormpsr.evaluation.report.content import LOOKS
+from stormpsr.decoding.methods import METHODS
 from stormpsr.evaluation.report.page import render_report
 from stormpsr.evaluation.run_folder import RecordingRun, read_run
 
@@ -339,7 +339,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_marks_stand_out_from_what_they_are_drawn_on(schemes: dict[str, dict[str, str]], scheme: str) -> None:
     colours = schemes[scheme]
-    for name in ("ink", "quiet", "link", "alert", *LOOKS):
+    for name in ("ink", "quiet", "link", "alert", *METHODS):
         assert contrast(colours[name], colours["paper"]) >= 4.5, name
         for shade in ("bed", "hidden", "unseen"):
             assert contrast(colours[name], colours[shade]) >= 3, (name, shade)

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from stormpsr.data.events import StepEvent
+from stormpsr.decoding.methods import METHODS, Decoder
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Match, Scores, score
 from stormpsr.evaluation.report.images import FrameReader
 from stormpsr.evaluation.run_folder import MethodInfo, RecordingRun, Run, RunInfo
 from stormpsr.procedure.model import Procedure, StepKind
 
-LOOKS = ("detection", "temporal", "average", "released", "spare1", "spare2")  # colours and marks of the style sheet
+LOOKS = ("square", "triangle", "circle", "diamond", "wedge", "plus")  # marks and dashes of the style sheet
+_LOOK_OF = dict(zip(("detection", "temporal", "average", "released"), LOOKS, strict=False))
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Method:
     title: str
     look: str  # one of LOOKS
     settings: Mapping[str, Any]
+    colour: str = Decoder.colour
+    dark_colour: str = Decoder.dark_colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +117,17 @@ class Content:
 
     @property
     def main(self) -> Method | None:
-        """The method that the page is about: the fusion where there is one, else the last."""
-        return next((m for m in self.methods if m.name == "average"), self.methods[-1] if self.methods else None)
+        """The method that the page is about: the fusion of the main table where there is one, else the last."""
+        known = ((method, METHODS.get(method.name)) for method in self.methods)
+        fusions = (method for method, entry in known if entry and entry.in_main_table and len(entry.streams) > 1)
+        return next(fusions, self.methods[-1] if self.methods else None)
 
     @property
     def baseline(self) -> Method | None:
         """What the main method is compared with."""
         others = [method for method in self.methods if method is not self.main]
-        return next((m for m in others if m.name == "detection"), others[0] if others else None)
+        known = (m for m in others if m.name in METHODS and METHODS[m.name].is_baseline)
+        return next(known, others[0] if others else None)
 
     @cached_property
     def n_labels(self) -> int:
@@ -185,11 +192,13 @@ def collect(run: Run, frames: FrameReader | None = None) -> Content:
 
 
 def _looks(infos: Sequence[MethodInfo]) -> Iterator[Method]:
-    taken = {info.name for info in infos}
+    """Methods with looks of their own. One that is not in the list is grey: a run must not make us import its class."""
+    taken = {_LOOK_OF.get(info.name) for info in infos}
     free = [look for look in LOOKS if look not in taken]
     for info in infos:
-        look = info.name if info.name in LOOKS else (free.pop(-1) if free else LOOKS[-1])
-        yield Method(info.name, info.title, look, info.settings)
+        look = _LOOK_OF.get(info.name) or (free.pop() if free else LOOKS[-1])
+        entry = METHODS.get(info.name, Decoder)
+        yield Method(info.name, info.title, look, info.settings, entry.colour, entry.dark_colour)
 
 
 def _view(recording: RecordingRun, methods: Sequence[Method], procedure: Procedure) -> RecordingView:
