@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpsr.evaluation.wording import clock, counted, listed, number, percent, seconds, with_interval
+from stormpsr.evaluation.wording import clock, counted, listed, number, percent, seconds
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,3 @@ def test_numbers_and_lists_in_words() -> None:
     assert [number(None, 2), number(0.125, 2), number(0.5)] == ["–", "0.12", "0.500"]
     assert [seconds(None), seconds(4.25)] == ["–", "4.2\N{NO-BREAK SPACE}s"]
     assert [listed(["a"]), listed(["a", "b", "c"])] == ["a", "a, b and c"]
-
-
-def test_an_interval_stands_behind_its_number() -> None:
-    assert with_interval(0.5, (0.25, 0.75), 2) == "0.50 (0.25–0.75)"
-    assert with_interval(0.5, None, 1) == "0.5"
-    assert with_interval(None, (0.25, 0.75)) == "–"

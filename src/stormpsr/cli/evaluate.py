@@ -20,10 +20,10 @@ from stormpsr.cli.options import (
     load,
     need_recognizer_packages,
 )
-from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table
+from stormpsr.cli.output import Bar, JsonFlag, counted, print_json, print_table, with_interval
 
 if TYPE_CHECKING:
-    from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
+    from stormpsr.evaluation.summary import GroupSummary, Summary
 
 
 def evaluate_command(
@@ -107,9 +107,9 @@ def print_main_table(summaries: dict[str, Summary], split: str) -> None:
         rows = [
             [
                 title_of(name),
-                _figure(group, group.pos, group.pos_interval, 3),
-                _figure(group, group.f1, group.f1_interval, 3),
-                _figure(group, group.delay_seconds, group.delay_interval, 1),
+                with_interval(group, group.pos, group.pos_interval, 3),
+                with_interval(group, group.f1, group.f1_interval, 3),
+                with_interval(group, group.delay_seconds, group.delay_interval, 1),
                 f"{group.true_positives} {group.false_positives} {group.false_negatives}",
             ]
             for name, group in groups.items()
@@ -124,9 +124,3 @@ def print_main_table(summaries: dict[str, Summary], split: str) -> None:
     for name, summary in summaries.items():
         if summary.all.n_without_match:
             typer.echo(f"tau of {name!r} leaves out {summary.all.n_without_match} recordings without a match")
-
-
-def _figure(group: GroupSummary, value: float | None, interval: Interval | None, digits: int) -> str:
-    if interval is None or group.n_recordings < 2:
-        return number(value, digits)
-    return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stormpsr.evaluation.wording import counted as counted  # what every command says its numbers with
+from stormpsr.evaluation.wording import number as number
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
     from stormpsr.data.labels import Note
+    from stormpsr.evaluation.summary import GroupSummary, Interval
 
 
 _WIDTH_OF_FILES = 140
@@ -63,14 +67,11 @@ def print_notes(notes: Sequence[Note], most: int = 10) -> None:
         typer.echo(f"note: and {len(notes) - most} more ('stormpsr labels check' lists all)", err=True)
 
 
-def counted(n: int, noun: str) -> str:
-    """`1 error`, `2 errors`."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A figure for a table; a dash where there is none."""
-    return "–" if value is None else f"{value:.{digits}f}"
+def with_interval(group: GroupSummary, value: float | None, interval: Interval | None, digits: int) -> str:
+    """A score and, over several recordings, its interval: `0.812 (0.740–0.861)`."""
+    if interval is None or group.n_recordings < 2:
+        return number(value, digits)
+    return f"{number(value, digits)} ({number(interval.low, digits)}–{number(interval.high, digits)})"
 
 
 class Bar:

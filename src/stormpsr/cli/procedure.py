@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stormpsr.cli.output import JsonFlag, console, print_json, print_table
+from stormpsr.cli.output import JsonFlag, console, counted, print_json, print_table
 from stormpsr.files import write_text
 from stormpsr.procedure.graph import StateGraph, component_colours, text_drawing
 from stormpsr.procedure.model import Procedure, StateKind, StepKind, bit_string
@@ -24,10 +24,6 @@ from stormpsr.procedure.model import Procedure, StateKind, StepKind, bit_string
 
 def summary(procedure: Procedure) -> str:
     """A procedure in half a line."""
-
-    def counted(number: int, what: str) -> str:
-        return f"{number} {what}{'' if number == 1 else 's'}"
-
     n_states = sum(state.kind is StateKind.ASSEMBLY for state in procedure.states)
     variants = [f"{name} with {counted(len(v.expected), 'step')}" for name, v in procedure.variants.items()]
     parts = [counted(procedure.n_components, "component"), counted(n_states, "assembly state"), *variants]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
+from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table, with_interval
 from stormpsr.files import write_text
 
 if TYPE_CHECKING:
-    from stormpsr.evaluation.summary import GroupSummary, Interval, Summary
+    from stormpsr.evaluation.summary import Summary
 
 
 def score_command(
@@ -156,9 +156,9 @@ def _print_groups(summary: Summary) -> None:
     if len(summary.recordings) == 1:
         groups = {summary.recordings[0].name: summary.all}  # another column would say the same
     rows = [
-        ["POS", *(_figure(g, g.pos, g.pos_interval, 3) for g in groups.values())],
-        ["F1", *(_figure(g, g.f1, g.f1_interval, 3) for g in groups.values())],
-        ["tau (s)", *(_figure(g, g.delay_seconds, g.delay_interval, 1) for g in groups.values())],
+        ["POS", *(with_interval(g, g.pos, g.pos_interval, 3) for g in groups.values())],
+        ["F1", *(with_interval(g, g.f1, g.f1_interval, 3) for g in groups.values())],
+        ["tau (s)", *(with_interval(g, g.delay_seconds, g.delay_interval, 1) for g in groups.values())],
         ["pooled F1", *(number(g.pooled_f1) for g in groups.values())],
         ["pooled tau", *(number(g.pooled_delay_seconds, 1) for g in groups.values())],
         ["TP FP FN", *(f"{g.true_positives} {g.false_positives} {g.false_negatives}" for g in groups.values())],
@@ -170,9 +170,3 @@ def _print_groups(summary: Summary) -> None:
     if summary.all.n_without_match:
         left_out = counted(summary.all.n_without_match, "recording")
         typer.echo(f"tau leaves out {left_out} in which nothing was recognised")
-
-
-def _figure(group: GroupSummary, value: float | None, interval: Interval | None, digits: int) -> str:
-    if interval is None or group.n_recordings < 2:
-        return number(value, digits)
-    return f"{number(value, digits)} ({interval.low:.{digits}f}–{interval.high:.{digits}f})"

@@ -13,13 +13,6 @@ def number(value: float | None, digits: int = 3) -> str:
     return _NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def with_interval(value: float | None, interval: tuple[float, float] | None, digits: int = 3) -> str:
-    """`0.812 (0.740–0.861)`; the number alone where there is no interval."""
-    if value is None or interval is None:
-        return number(value, digits)
-    return f"{number(value, digits)} ({number(interval[0], digits)}–{number(interval[1], digits)})"
-
-
 def seconds(value: float | None) -> str:
     """`4.2 s`"""
     return _NOTHING if value is None else f"{value:.1f}{_SPACE}s"
