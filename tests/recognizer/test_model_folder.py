@@ -22,7 +22,7 @@ from stormpsr.recognizer.model_folder import (
     resolve_model,
     save_settings,
 )
-from stormpsr.recognizer.networks import Networks
+from stormpsr.recognizer.networks import Networks, View
 
 
 def bytes_of(folder: Path) -> int:
@@ -51,7 +51,7 @@ def test_half_of_the_bytes_compute_nearly_the_same(
     ours, theirs = load_model(halved).networks, load_model(model_folder).networks
     assert ours.stream is not None
     assert all(p.dtype == torch.float32 for p in ours.stream.parameters())
-    images = list(np.random.default_rng(0).integers(0, 255, (4, 32, 32, 3), dtype=np.uint8))
+    images = [View(image) for image in np.random.default_rng(0).integers(0, 255, (4, 32, 32, 3), dtype=np.uint8)]
     np.testing.assert_allclose(ours.encode(images), theirs.encode(images), atol=0.02)
     half_found, found = (n.detect(images, range(4)) for n in (replace_floor(ours), replace_floor(theirs)))
     np.testing.assert_allclose([d[0].confidence for d in half_found], [d[0].confidence for d in found], atol=0.02)

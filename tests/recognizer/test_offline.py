@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -73,21 +74,9 @@ def test_real_networks_give_the_same_events(model_folder: Path, frames: Frames) 
 # ---------------------------------------------------------------------- kept on disk
 def perceived(model: RecognizerModel, world: Path, cache: Path) -> tuple[list[PredictionTable], int]:
     """The tables of the test recordings, and in how many images the detector looked for them."""
-    before = 0
-    detector: Any = model.networks.detector
-    looked = detector.detect
-
-    def counting(images: Any, **options: Any) -> Any:
-        nonlocal before
-        before += len(images)
-        return looked(images, **options)
-
-    detector.detect = counting
-    try:
+    with patch.object(model.networks, "detect", wraps=model.networks.detect) as detect:
         tables = [table for _, table in predict_recordings(model, Dataset.open(world, "test", model.procedure), cache)]
-    finally:
-        detector.detect = looked
-    return tables, before
+    return tables, sum(len(call.args[0]) for call in detect.call_args_list)
 
 
 def test_what_the_networks_said_is_computed_once(model_folder: Path, world: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from stormpsr.cli.options import (
     DeviceOption,
     DevicesOption,
     PrecisionOption,
+    Threads,
     WorkersOption,
     check_detector_data,
     given,
@@ -44,7 +45,6 @@ BoxesOption = Annotated[
 ]
 Split = Annotated[Literal["train", "val", "test"], typer.Option(help="Which recordings.")]
 MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Weaker detections are left out.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Processor threads; default: all cores.")]
 
 
 @app.command("train")
@@ -163,6 +163,7 @@ def eval_command(
     ] = None,
     plots: Annotated[Path | None, typer.Option(help="Folder for the images of the scores.")] = None,
     threads: Threads = None,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Score a detector: average precision, states, wrong parts, silence where nothing can be read, speed.
@@ -176,7 +177,7 @@ def eval_command(
     from stormpsr.evaluation.detection_metrics import draw_evaluation, evaluate
 
     _use_threads(threads)
-    loaded = _load(detector, wrong_parts)
+    loaded = _load(detector, wrong_parts, device)
     check_detector_data(loaded, detector, data)
     procedure = loaded.procedure
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
@@ -209,6 +210,7 @@ def run_command(
     min_confidence: MinConfidence = 0.1,
     procedure: ProcedureOption = None,
     threads: Threads = None,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Detect in every frame of recordings; 'stormpsr decode' turns the files into steps.
@@ -223,7 +225,7 @@ def run_command(
     from stormpsr.procedure.model import Procedure
 
     _use_threads(threads)
-    loaded = load_detector(detector, Procedure.load(procedure) if procedure else None)
+    loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
     check_detector_data(loaded, detector, data)
     recordings = find_recordings(data, split)
     with Bar("frames", enabled=not as_json) as bar:
@@ -305,11 +307,11 @@ def _use_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _load(folder: Path, wrong_parts: str | None) -> Any:
+def _load(folder: Path, wrong_parts: str | None, device: str) -> Any:
     from stormpsr.detectors.registry import load_detector
     from stormpsr.errors import InputError
 
-    loaded: Any = load_detector(folder)
+    loaded: Any = load_detector(folder, device=device)
     if wrong_parts is not None:
         if loaded.kind != "compact":
             raise InputError(f"a {loaded.kind} detector has one error class", cure="leave --wrong-parts out")

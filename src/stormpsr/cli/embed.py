@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from stormpsr.cli.options import DeviceOption, need_train_extra
 from stormpsr.cli.output import JsonFlag, print_json
 
 app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
@@ -28,6 +29,7 @@ def make_command(
         Path | None, typer.Option(help="Folder for decoded frames, to be shared with training. Default: in OUT.")
     ] = None,
     precision: Annotated[Literal["float16", "float32"], typer.Option(help="Of the numbers on disk.")] = "float16",
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Write one file of embeddings per recording. A run that was interrupted goes on where it stopped.
@@ -36,20 +38,18 @@ def make_command(
 
     Example: stormpsr embed make runs/vehicle/encoder/best --data data/vehicle --out embeddings/vehicle
     """
-    from stormpsr.cli.options import need_train_extra
-
     need_train_extra("embedding")
     import stormpsr.training  # noqa: F401  # first: it prepares what the progress bars import
     from stormpsr.cli.train_progress import TrainingBars
     from stormpsr.data.dataset import Dataset
-    from stormpsr.models.checkpoint import load_checkpoint
+    from stormpsr.models.checkpoint import device_of, load_checkpoint
     from stormpsr.training.embedding import embed_recordings
 
     loaded = load_checkpoint(checkpoint)
     recordings = list(Dataset.open(data, None if split == "all" else split, loaded.procedure))
     with TrainingBars() as bars:
         embeddings = embed_recordings(
-            loaded.encoder(),
+            loaded.encoder().to(device_of(device)),
             recordings,
             store_folder=out,
             cache_folder=cache or out / "cache",
@@ -71,6 +71,7 @@ def plot_command(
     out: Annotated[Path, typer.Option(help="Image to write, .png or .svg.")],
     every: Annotated[int, typer.Option(min=1, help="Take every so many frames.")] = 5,
     seed: Annotated[int, typer.Option(help="Of the projection.")] = 0,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Draw the embeddings of one recording in the plane (t-SNE), coloured by state and by time.
@@ -78,8 +79,6 @@ def plot_command(
     Example: stormpsr embed plot runs/vehicle/encoder/best --recording data/vehicle/recordings/test/01_assy_2_1
     --out embeddings.png
     """
-    from stormpsr.cli.options import need_train_extra
-
     need_train_extra("embedding")
     import tempfile
 
@@ -87,7 +86,7 @@ def plot_command(
     from stormpsr.data.recording import open_recording
     from stormpsr.errors import InputError
     from stormpsr.evaluation.plots import plot_embeddings
-    from stormpsr.models.checkpoint import load_checkpoint
+    from stormpsr.models.checkpoint import device_of, load_checkpoint
     from stormpsr.training.embedding import embed_recordings
 
     if out.suffix.lower() not in _IMAGES:
@@ -100,7 +99,11 @@ def plot_command(
         raise InputError("the recording has no labels to colour it by", path=recording)
     with tempfile.TemporaryDirectory() as folder:
         (embedding_FD,) = embed_recordings(
-            loaded.encoder(), [opened], store_folder=Path(folder), cache_folder=Path(folder) / "cache", dtype="float32"
+            loaded.encoder().to(device_of(device)),
+            [opened],
+            store_folder=Path(folder),
+            cache_folder=Path(folder) / "cache",
+            dtype="float32",
         )
         plot_embeddings(
             embedding_FD[::every], opened.states_FC[::every], opened.fps / every, loaded.procedure, out, seed=seed

@@ -11,6 +11,7 @@ from stormpsr.cli.options import (
     CacheOption,
     DataOption,
     DetectorStride,
+    DeviceOption,
     MethodsOption,
     ModelArgument,
     TemporalStride,
@@ -48,6 +49,7 @@ def evaluate_command(
     detector_stride: DetectorStride = None,
     cache: CacheOption = None,
     threads: Threads = None,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Score all methods on labelled recordings: POS, F1 and delay, with and without execution errors.
@@ -63,7 +65,7 @@ def evaluate_command(
 
     if store and (temporal_stride is not None or detector_stride is not None):
         raise InputError("--store keeps the scores of the model's own strides", cure="leave the strides out")
-    loaded = load(model, temporal_stride, detector_stride, threads)
+    loaded = load(model, temporal_stride, detector_stride, threads, device)
     dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
     dataset.check(loaded.check_procedure)
     with Bar("recordings", enabled=not as_json) as bar:

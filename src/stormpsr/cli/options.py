@@ -124,7 +124,13 @@ def need_recognizer_packages(purpose: str, *more: str) -> None:
         raise MissingExtraError(purpose, "train", ", ".join(missing))
 
 
-def load(model: str, temporal_stride: int | None, detector_stride: int | None, threads: int | None) -> RecognizerModel:
+def load(
+    model: str,
+    temporal_stride: int | None,
+    detector_stride: int | None,
+    threads: int | None,
+    device: str = "auto",
+) -> RecognizerModel:
     """A model, and what a user should know about it on the error stream."""
     import torch
 
@@ -132,7 +138,7 @@ def load(model: str, temporal_stride: int | None, detector_stride: int | None, t
 
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride)
+    loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device)
     for note in loaded.notes:
         typer.echo(f"note: {note}", err=True)
     return loaded

@@ -12,6 +12,7 @@ import typer
 
 from stormpsr.cli.options import (
     DetectorStride,
+    DeviceOption,
     MethodOption,
     TemporalStride,
     Threads,
@@ -61,6 +62,7 @@ def run_command(
     temporal_stride: TemporalStride = None,
     detector_stride: DetectorStride = None,
     threads: Threads = None,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Recognise steps while they are completed. --json prints a line per event.
@@ -78,7 +80,7 @@ def run_command(
     model_name, text = (DEFAULT_MODEL, model) if source is None else (model, source)
     if out is not None and out.suffix.lower() != ".csv":
         raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
-    loaded = load(model_name, temporal_stride, detector_stride, threads)
+    loaded = load(model_name, temporal_stride, detector_stride, threads, device)
     opened = _open(text, loaded, fps)
     for path in (out, save):
         if path is not None and opened.is_live and path.exists():

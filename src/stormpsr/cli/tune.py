@@ -10,6 +10,7 @@ import typer
 from stormpsr.cli.options import (
     CacheOption,
     DataOption,
+    DeviceOption,
     MethodsOption,
     ModelArgument,
     Threads,
@@ -50,6 +51,7 @@ def tune_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Leave the model as it is.")] = False,
     cache: CacheOption = None,
     threads: Threads = None,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Choose thresholds, decay and the like for every method, and store them in the model.
@@ -64,7 +66,7 @@ def tune_command(
     from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, try_settings
 
     check_objective(objective, max_delay, among)
-    loaded = load(model, None, None, threads)
+    loaded = load(model, None, None, threads, device)
     dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
     dataset.check(loaded.check_procedure)
     with Bar("recordings", enabled=not as_json) as bar:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -34,11 +34,17 @@ from stormpsr.models.checkpoint import (
     METRICS_FILE,
     MODEL_FILE,
     PROCEDURE_FILE,
+    device_of,
     fill,
     read_tensors,
     write_folder,
 )
 from stormpsr.procedure.model import Procedure
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from stormpsr.models.locator import Locator
 
 DEFAULT_MIN_CONFIDENCE = 0.1  # weaker detections are left out; decoders weigh the rest by their confidence
 
@@ -142,6 +148,11 @@ class TorchDetector(StateDetector):
         """The settings with which a network is built whose tensors are loaded afterwards."""
         return dict(settings)
 
+    @property
+    def locator(self) -> Locator | None:
+        """The network that finds the assembly first, where there is one. `raw_detections` then takes its boxes, too."""
+        return None
+
     @abstractmethod
     def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
         """All detections, before calibration, boxes in pixels of the original images.
@@ -151,20 +162,36 @@ class TorchDetector(StateDetector):
 
     @property
     def device(self) -> torch.device:
-        """Where the network is; `detector.network.to(...)` moves it."""
+        """Where the network is."""
         return next(self.network.parameters()).device
 
-    # ------------------------------------------------------------------ looking
+    def to(self, device: str | torch.device) -> Self:
+        """Compute on a device from now on: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`."""
+        self.network.to(device_of(device))
+        return self
+
     def detect(
         self, images: Sequence[Image], *, min_confidence: float = DEFAULT_MIN_CONFIDENCE
     ) -> list[list[Detection]]:
-        self.network.eval()
         found: list[list[Detection]] = []
         for start in range(0, len(images), _CHUNK):
-            fitted = [letterbox(image, self.image_size) for image in images[start : start + _CHUNK]]
-            pixels = torch.stack([torch.from_numpy(square) for square, _ in fitted]).to(self.device)
-            with torch.inference_mode():
-                found += self.raw_detections(pixels, [placement for _, placement in fitted])
+            squares = [letterbox(image, self.image_size) for image in images[start : start + _CHUNK]]
+            found += self.detect_squares(squares, min_confidence=min_confidence)
+        return found
+
+    def detect_squares(
+        self,
+        squares: Sequence[tuple[Image, Placement]],
+        *,
+        min_confidence: float = DEFAULT_MIN_CONFIDENCE,
+        shares_B4: Tensor | None = None,
+    ) -> list[list[Detection]]:
+        """The same of images that are letterboxed already, all at once, and perhaps located, too (`locator`)."""
+        self.network.eval()
+        pixels_BSS3 = torch.from_numpy(np.stack([square for square, _ in squares])).to(self.device)
+        with torch.inference_mode():
+            known = {} if shares_B4 is None else {"shares_B4": shares_B4}
+            found = self.raw_detections(pixels_BSS3, [placement for _, placement in squares], **known)
         return [sorted_best([self._calibrated(d) for d in row], min_confidence) for row in found]
 
     def _calibrated(self, detection: Detection) -> Detection:

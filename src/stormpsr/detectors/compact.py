@@ -15,6 +15,7 @@ from stormpsr.data.images import Placement
 from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector, numbers_of
 from stormpsr.errors import InputError
 from stormpsr.models.compact_detector import CompactConfig, CompactNet, CompactOutput, Targets
+from stormpsr.models.locator import Locator
 from stormpsr.procedure.model import WRONG, Procedure, StateKind
 
 WrongParts = Literal["error_class", "component_classes", "readout"]
@@ -64,6 +65,11 @@ class CompactDetector(StepTrainedDetector):
         self._row_of_class = {state_class: row for row, state_class in enumerate(self.table.shown)}
 
     # ------------------------------------------------------------------ what the base asks for
+    @property
+    def locator(self) -> Locator:
+        found: Locator = self.network.locator
+        return found
+
     def settings(self) -> dict[str, Any]:
         return {**asdict(self.config), "wrong_parts": self.wrong_parts}
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stormpsr.detectors.base import StateDetector, read_config
+from stormpsr.detectors.base import StateDetector, TorchDetector, read_config
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import CONFIG_FILE
 from stormpsr.procedure.model import Procedure
+
+if TYPE_CHECKING:
+    import torch
 
 DETECTORS = {
     "compact": "stormpsr.detectors.compact:CompactDetector",
@@ -48,14 +51,21 @@ def make_detector(kind: str, procedure: Procedure, settings: dict[str, Any] | No
     return detector
 
 
-def load_detector(folder: str | Path, procedure: Procedure | None = None) -> StateDetector:
-    """A detector from a folder that it was saved to. With a procedure, it must be the one it was trained for."""
+def load_detector(
+    folder: str | Path, procedure: Procedure | None = None, *, device: str | torch.device = "auto"
+) -> StateDetector:
+    """A detector from a folder that it was saved to. With a procedure, it must be the one it was trained for.
+
+    device: where it computes: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+    """
     folder = Path(folder)
     config = read_config(folder)
     try:
         detector: StateDetector = _class_of(str(config["kind"])).load(folder)
     except InputError as error:
         raise InputError(error.problem, path=error.path or folder / CONFIG_FILE, cure=error.cure) from error
+    if isinstance(detector, TorchDetector):
+        detector.to(device)
     if procedure is not None:
         detector.check_procedure(procedure, folder)
     return detector

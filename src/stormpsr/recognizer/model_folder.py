@@ -263,15 +263,24 @@ def resolve_model(name: str | Path) -> Path:
 
 # ---------------------------------------------------------------------- reading
 def load_model(
-    folder: str | Path, *, temporal_stride: int | None = None, detector_stride: int | None = None
+    folder: str | Path,
+    *,
+    temporal_stride: int | None = None,
+    detector_stride: int | None = None,
+    device: str = "auto",
 ) -> RecognizerModel:
-    """Read a model; strides replace those of `recognizer.yaml`."""
+    """Read a model; strides replace those of `recognizer.yaml`.
+
+    device: where the networks compute: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+    """
+    from stormpsr.models.checkpoint import device_of
     from stormpsr.recognizer.networks import Networks
 
     folder = resolve_model(folder)
     if not (folder / SETTINGS_FILE).is_file():
         cure = f"a model's folder holds {SETTINGS_FILE}; 'stormpsr model pack' makes one"
         raise InputError("this is not a model's folder", path=folder, cure=cure)
+    where = device_of(device)  # complains before anything is read
     settings = load_settings(folder / SETTINGS_FILE)
     settings = replace(
         settings,
@@ -289,12 +298,14 @@ def load_model(
     if (folder / DETECTOR_FOLDER).is_dir():
         from stormpsr.detectors.registry import load_detector
 
-        detector = load_detector(folder / DETECTOR_FOLDER)
+        detector = load_detector(folder / DETECTOR_FOLDER, device=where)
         _same_procedure(procedure, detector.procedure, folder / DETECTOR_FOLDER)
     if stream is None and detector is None:
         cure = f"it needs {STREAM_FOLDER}/ or {DETECTOR_FOLDER}/: 'stormpsr model pack' puts them there"
         raise InputError("the model has no networks", path=folder, cure=cure)
-    networks = Networks(fps=procedure.fps, settings=settings, detector=detector, stream=stream, config=config)
+    networks = Networks(
+        fps=procedure.fps, settings=settings, detector=detector, stream=stream, config=config, device=where
+    )
     return RecognizerModel(folder, procedure, settings, networks, read_metrics(folder))
 
 
@@ -364,7 +375,7 @@ def pack_model(
             _copy_part(checkpoint.path, draft / STREAM_FOLDER, half)
             metrics["stream"] = dict(checkpoint.metrics)
         if detector is not None:
-            loaded = load_detector(detector)
+            loaded = load_detector(detector, device="cpu")
             if procedure is not None:
                 _same_procedure(procedure, loaded.procedure, Path(detector))
             procedure = procedure or loaded.procedure
@@ -374,7 +385,7 @@ def pack_model(
         procedure.save(draft / PROCEDURE_FILE)
         save_settings(draft / SETTINGS_FILE, settings)
         write_metrics(draft, metrics)
-        load_model(draft)  # what cannot be loaded is not packed
+        load_model(draft, device="cpu")  # what cannot be loaded is not packed
     return out
 
 

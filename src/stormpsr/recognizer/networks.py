@@ -1,4 +1,4 @@
-"""Both networks on frames, one at a time: every frame is looked at once, however many methods decide upon it.
+"""Both networks on frames: every frame is letterboxed, located, detected in and encoded once, whoever asks for it.
 
 Shape legend: B images or windows, S pixels of a side, 3 colours, D dimensions, N frames of a window, C components.
 """
@@ -6,25 +6,44 @@ Shape legend: B images or windows, S pixels of a side, 3 colours, D dimensions, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection
-from stormpsr.data.images import Image, letterbox
+from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.data.sampling import window_offsets
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import Prediction
+from stormpsr.detectors.base import TorchDetector
 from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import device_of
 from stormpsr.recognizer.model_folder import RecognizerSettings
 from stormpsr.recognizer.schedule import EmbeddingRing, Schedule
 
 if TYPE_CHECKING:
     from stormpsr.config import Config
     from stormpsr.detectors.base import StateDetector
+    from stormpsr.models.locator import Locator
     from stormpsr.models.stream import SpatioTemporalModel
+
+
+class View:
+    """A frame's image as networks take it: squares are made once, and the box around the assembly is found once."""
+
+    __slots__ = ("_squares", "image", "shares_4")
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.shares_4: torch.Tensor | None = None  # what the locator that both networks share says
+        self._squares: dict[int, tuple[Image, Placement]] = {}
+
+    def square(self, size: int) -> tuple[Image, Placement]:
+        if size not in self._squares:
+            self._squares[size] = letterbox(self.image, size)
+        return self._squares[size]
 
 
 class Networks:
@@ -38,13 +57,17 @@ class Networks:
         detector: StateDetector | None = None,
         stream: SpatioTemporalModel | None = None,
         config: Config | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
+        """`device` is where the stream computes; a detector has been told already."""
         if detector is None and stream is None:
             raise InputError("the recogniser has neither a detector nor a spatio-temporal stream")
         if (stream is None) != (config is None):
             raise InputError("a spatio-temporal stream comes with its settings")
         self.fps, self.settings = fps, settings
-        self.detector, self.stream = detector, None if stream is None else stream.eval()
+        self.device = device_of(device)
+        self.detector, self.stream = detector, None if stream is None else stream.eval().to(self.device)
+        self._locator = None if stream is None else shared_locator(detector, stream.encoder)
         clips = None if config is None else config.clips
         self.window_frames = 0 if clips is None else clips.window_frames
         n_window = 1 if clips is None else clips.n_window
@@ -62,10 +85,15 @@ class Networks:
         dim = 1 if self.stream is None else self.stream.encoder.embedding_dim
         return EmbeddingRing(self.offsets_N, self.schedule().encoder_stride, dim)
 
-    def detect(self, images: Sequence[Image], ticks: Sequence[int]) -> list[tuple[StateDetection, ...]]:
+    def detect(self, views: Sequence[View], ticks: Sequence[int]) -> list[tuple[StateDetection, ...]]:
         """The detections in images, most confident first. Numbers are rounded as they are kept on disk."""
         assert self.detector is not None
-        found = self.detector.detect(images, min_confidence=self.settings.detector_min_confidence)
+        least = self.settings.detector_min_confidence
+        if isinstance(self.detector, TorchDetector):
+            squares = [view.square(self.detector.image_size) for view in views]
+            found = self.detector.detect_squares(squares, min_confidence=least, shares_B4=self._located(views))
+        else:
+            found = self.detector.detect([view.image for view in views], min_confidence=least)
         return [
             tuple(
                 StateDetection(
@@ -79,20 +107,48 @@ class Networks:
             for row, tick in zip(found, ticks, strict=True)
         ]
 
-    def encode(self, images: Sequence[Image]) -> NDArray[np.float32]:
+    def encode(self, views: Sequence[View]) -> NDArray[np.float32]:
         """Embeddings of images, (B, D)."""
         assert self.stream is not None
-        size = self.stream.encoder.image_size
-        image_BSS3 = torch.from_numpy(np.stack([letterbox(image, size)[0] for image in images]))
+        encoder = self.stream.encoder
+        shares_B4 = self._located(views)
         with torch.inference_mode():
-            return np.asarray(self.stream.encoder.embed(image_BSS3).numpy(), dtype=np.float32)
+            image_BSS3 = self._pixels(views, encoder.image_size)
+            embedding_BD = encoder.embed(image_BSS3) if shares_B4 is None else encoder.embed(image_BSS3, shares_B4)
+            return np.asarray(embedding_BD.cpu().numpy(), dtype=np.float32)
+
+    def _located(self, views: Sequence[View]) -> torch.Tensor | None:
+        """The boxes of the locator that both networks share, (B, 4), each found once; None if they share none."""
+        if self._locator is None:
+            return None
+        assert self.stream is not None
+        new = [view for view in views if view.shares_4 is None]
+        if new:
+            with torch.inference_mode():
+                shares_B4 = self._locator.locate(self._pixels(new, self.stream.encoder.image_size))
+            for view, shares_4 in zip(new, shares_B4, strict=True):
+                view.shares_4 = shares_4
+        return torch.stack([view.shares_4 for view in views])
+
+    def _pixels(self, views: Sequence[View], size: int) -> torch.Tensor:
+        return torch.from_numpy(np.stack([view.square(size)[0] for view in views])).to(self.device)
 
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
         """For each window, the probability that each component changed within it, (B, C)."""
         assert self.stream is not None
         with torch.inference_mode():
-            logits_BC = self.stream.temporal(torch.from_numpy(embedding_BND), torch.from_numpy(mask_BN))
-            return np.asarray(torch.sigmoid(logits_BC).numpy(), dtype=np.float32)
+            clip_BND, mask_BN = (torch.from_numpy(array).to(self.device) for array in (embedding_BND, mask_BN))
+            return np.asarray(torch.sigmoid(self.stream.temporal(clip_BND, mask_BN)).cpu().numpy(), dtype=np.float32)
+
+
+def shared_locator(detector: Any, encoder: Any) -> Locator | None:
+    """The locator of detector and encoder if both have the same one: an encoder that began from a detector does."""
+    theirs, ours = getattr(detector, "locator", None), getattr(encoder, "locator", None)
+    if theirs is None or ours is None or detector.image_size != encoder.image_size:
+        return None
+    others = theirs.state_dict()
+    same = all(torch.equal(tensor, others[name].to(tensor.device)) for name, tensor in ours.state_dict().items())
+    return ours if same and detector.device == next(ours.parameters()).device else None
 
 
 class FramePredictor:
@@ -113,9 +169,10 @@ class FramePredictor:
         due = self._schedule.next(frame.time_seconds)
         if due is None:
             return None
-        detections = self.networks.detect([frame.image], [due.tick])[0] if due.detect else None
+        view = View(frame.image)
+        detections = self.networks.detect([view], [due.tick])[0] if due.detect else None
         if due.encode:
-            self._ring.put(due.slot, self.networks.encode([frame.image])[0])
+            self._ring.put(due.slot, self.networks.encode([view])[0])
         change_C = None
         if due.predict:
             embedding_ND, known_N = self._ring.window(due.slot)

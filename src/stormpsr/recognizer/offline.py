@@ -31,7 +31,7 @@ from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel
-from stormpsr.recognizer.networks import Networks
+from stormpsr.recognizer.networks import Networks, View
 from stormpsr.recognizer.schedule import Due, EmbeddingRing
 from stormpsr.training.validation import variant_name_of
 
@@ -125,22 +125,22 @@ def predict_recording(
     """The predictions of frames, as `FramePredictor` would make them one by one."""
     schedule, ring = networks.schedule(), networks.ring()
     counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
-    while chunk := list(islice(counted, batch_size)):
-        looked = [(frame.image, due.tick) for frame, due in chunk if due.detect]
-        ticks = [tick for _, tick in looked]
-        found = networks.detect([image for image, _ in looked], ticks) if looked else []
+    while batch := list(islice(counted, batch_size)):
+        chunk = [(View(frame.image), due) for frame, due in batch]
+        ticks = [due.tick for _, due in chunk if due.detect]
+        found = networks.detect([view for view, due in chunk if due.detect], ticks) if ticks else []
         detections = dict(zip(ticks, found, strict=True))
         changes = _changes(networks, ring, chunk)
-        for frame, due in chunk:
+        for frame, due in batch:
             seen, change_C = detections.get(due.tick), changes.get(due.tick)
             yield Prediction(due.tick, frame.index, frame.time_seconds, seen, change_C)
 
 
 def _changes(
-    networks: Networks, ring: EmbeddingRing, chunk: Sequence[tuple[Frame, Due]]
+    networks: Networks, ring: EmbeddingRing, chunk: Sequence[tuple[View, Due]]
 ) -> dict[int, NDArray[np.float32]]:
     """The temporal model's word by tick. All images are encoded at once, then all windows are cut in order."""
-    to_encode = [frame.image for frame, due in chunk if due.encode]
+    to_encode = [view for view, due in chunk if due.encode]
     embeddings = iter(networks.encode(to_encode) if to_encode else ())
     windows = []
     for _, due in chunk:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,8 +88,7 @@ class Recognizer:
         need_packages("recognising steps", "train", *_PACKAGES)
         from stormpsr.recognizer.model_folder import load_model
 
-        where: dict[str, Any] = {} if device == "auto" else {"device": device}
-        loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, **where)
+        loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device)
         return cls.of(loaded, method, variant, unexpected=unexpected)
 
     @classmethod

@@ -1,0 +1,185 @@
+"""Both networks on one frame: what they share is computed once, on the device that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+from stormpsr.config import parse_config
+from stormpsr.data.images import letterbox
+from stormpsr.detectors.registry import load_detector, make_detector
+from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import device_of, save_checkpoint
+from stormpsr.models.locator import Locator
+from stormpsr.models.stream import build_stream
+from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.model_folder import RecognizerModel, RecognizerSettings, load_model, pack_model
+from stormpsr.recognizer.networks import FramePredictor, View
+from stormpsr.recognizer.offline import predict_recording
+from stormpsr.recognizer.recognizer import Recognizer
+
+Frames = Callable[..., list[Any]]
+SIZES = {"image_size": 64, "backbone": "test_resnet", "weights": "none", "width": 96, "crop_size": 32}
+
+
+@pytest.fixture
+def from_detector(tmp_path: Path, lamp: Procedure) -> Callable[..., RecognizerModel]:
+    """A model whose encoder began from its detector: `from_detector(image_size=64)` is the encoder's."""
+
+    def make(image_size: int = 64, *, moved: bool = False) -> RecognizerModel:
+        torch.manual_seed(0)
+        detector: Any = make_detector("compact", lamp, SIZES)
+        detector.save(tmp_path / "detector")
+        own = f"backbone: test_resnet, image_size: {image_size}, embedding_dim: 16, crop_size: 32, n_queries: 6"
+        settings = f"""
+encoder: {{weights: {tmp_path / "detector"}, {own}}}
+temporal: {{width: 16, layers: 1, heads: 2, mlp_width: 32}}
+clips: {{window_frames: 16, n_window: 4}}
+"""
+        config = parse_config(settings, where="test")
+        stream = build_stream(config, lamp.n_components)
+        if moved:
+            with torch.no_grad():
+                next(stream.encoder.locator.parameters()).view(-1)[0] += 0.01
+        save_checkpoint(tmp_path / "s", tensors=stream.state_dict(), config=config, procedure=lamp, metrics={})
+        settings_of_run = RecognizerSettings(temporal_stride=4, detector_stride=1, detector_min_confidence=0.0)
+        packed = pack_model(
+            tmp_path / "model", stream=tmp_path / "s", detector=tmp_path / "detector", settings=settings_of_run
+        )
+        return load_model(packed, device="cpu")
+
+    return make
+
+
+# ---------------------------------------------------------------------- one locator
+def located(model: RecognizerModel, frames: list[Any], *, batched: bool) -> int:
+    """In how many images a locator looked for the assembly."""
+    with patch.object(Locator, "forward", autospec=True, side_effect=Locator.forward) as forward:
+        if batched:
+            list(predict_recording(model.networks, frames, batch_size=16))
+        else:
+            predictor = FramePredictor(model.networks)
+            for frame in frames:
+                predictor.update(frame)
+    return sum(len(call.args[1]) for call in forward.call_args_list)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_encoder_that_began_from_the_detector_locates_nothing_again(
+    from_detector: Callable[..., RecognizerModel], frames: Frames, batched: bool
+) -> None:
+    assert located(from_detector(), frames(), batched=batched) == 60  # frames; 15 of them are encoded, too
+
+
+@pytest.mark.parametrize("other", [{"image_size": 32}, {"moved": True}])
+def test_locators_that_differ_both_run(
+    from_detector: Callable[..., RecognizerModel], frames: Frames, other: dict[str, Any]
+) -> None:
+    assert located(from_detector(**other), frames(), batched=False) == 60 + 15
+
+
+def test_a_shared_locator_changes_nothing(from_detector: Callable[..., RecognizerModel], frames: Frames) -> None:
+    model = from_detector()
+    views = [View(frame.image) for frame in frames(n=4)]
+    ticks = range(4)
+    together = model.networks.detect(views, ticks), model.networks.encode(views)
+    model.networks._locator = None
+    assert model.networks.detect(views, ticks) == together[0]
+    np.testing.assert_array_equal(model.networks.encode(views), together[1])
+
+
+def test_streaming_and_batched_agree_with_a_shared_locator(
+    from_detector: Callable[..., RecognizerModel], frames: Frames
+) -> None:
+    model = from_detector()
+    predictor = FramePredictor(model.networks)
+    streamed = [predictor.update(frame) for frame in frames()]
+    for one, other in zip(streamed, predict_recording(model.networks, frames(), batch_size=16), strict=True):
+        assert one is not None
+        assert (one.change_C is None) == (other.change_C is None)
+        if one.change_C is not None and other.change_C is not None:
+            np.testing.assert_allclose(one.change_C, other.change_C, atol=1e-5)
+        assert [d.state_class for d in one.detections or ()] == [d.state_class for d in other.detections or ()]
+
+
+def test_a_frame_is_letterboxed_once_for_both_networks(
+    from_detector: Callable[..., RecognizerModel], frames: Frames
+) -> None:
+    model = from_detector()
+    with patch("stormpsr.recognizer.networks.letterbox", wraps=letterbox) as made:
+        FramePredictor(model.networks).update(frames(n=1)[0])
+    assert made.call_count == 1
+
+
+# ---------------------------------------------------------------------- devices
+def test_weights_and_images_go_to_the_device_that_was_asked_for(model_folder: Path, frames: Frames) -> None:
+    networks = load_model(model_folder, device="meta").networks  # torch's device without numbers
+    detector, stream = networks.detector, networks.stream
+    assert detector is not None
+    assert stream is not None
+    weights = [*detector.network.parameters(), *stream.parameters()]  # type: ignore[attr-defined]
+    assert {parameter.device.type for parameter in weights} == {"meta"}
+    went: list[str] = []
+
+    def answer(shape: int) -> Callable[..., Any]:
+        def forward(*inputs: Any) -> Any:
+            went.extend(x.device.type for x in inputs if isinstance(x, torch.Tensor))
+            return torch.zeros(1, shape)
+
+        return forward
+
+    def no_detections(images: torch.Tensor, *_: object) -> list[list[Any]]:
+        went.append(images.device.type)
+        return [[]]
+
+    with (
+        patch.object(detector, "raw_detections", no_detections),
+        patch.object(stream.encoder, "embed", answer(16)),
+        patch.object(stream.temporal, "forward", answer(3)),
+    ):
+        FramePredictor(networks).update(frames(n=1)[0])
+    assert went == ["meta"] * 4  # the detector's image, the encoder's, the clip and its mask
+
+
+def test_a_detector_alone_goes_to_a_device(detector_folder: Path) -> None:
+    detector: Any = load_detector(detector_folder, device="meta")
+    assert detector.device.type == "meta"
+    assert load_detector(detector_folder, device="cpu").device.type == "cpu"  # type: ignore[attr-defined]
+
+
+def test_a_recogniser_can_be_told_to_use_the_processor(model_folder: Path, frames: Frames) -> None:
+    recognizer = Recognizer.load(model_folder, device="cpu")
+    assert recognizer.predictor.networks.device == torch.device("cpu")
+    recognizer.update(frames(n=1)[0])
+
+
+@pytest.mark.parametrize(("has_gpu", "expected"), [(True, "cuda"), (False, "cpu")])
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch, has_gpu: bool, expected: str) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    assert device_of("auto").type == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "n_gpus", "complaint"),
+    [
+        ("cuda", 0, r"device 'cuda' is not available here; choose auto or one of: cpu \(or"),
+        ("cuda:1", 1, r"device 'cuda:1' is not available here; choose auto or one of: cpu, cuda:0 \(or"),
+        ("mps", 0, r"device 'mps' is not available here"),
+        ("gpu", 0, r"there is no device 'gpu'; choose auto, cpu, cuda"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch, model_folder: Path, name: str, n_gpus: int, complaint: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: n_gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: n_gpus)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    with pytest.raises(InputError, match=complaint):
+        load_model(model_folder, device=name)
