@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.images import Placement, letterbox
 
 
@@ -16,8 +17,8 @@ def test_a_wide_image_is_padded_above_and_below_and_boxes_find_their_way_back() 
     assert placement == Placement(2.0, 0.0, 20.0)
     assert (square[:20] == 114).all()
     assert (square[20:60] == 255).all()
-    assert placement.back(20, 30, 40, 50) == (10, 5, 10, 10)
-    assert placement.into_square(10, 5, 20, 15) == (20, 30, 40, 50)
+    assert placement.back(Box(20, 30, 40, 50)) == Box(10, 5, 20, 15)
+    assert placement.into_square(Box(10, 5, 20, 15)) == Box(20, 30, 40, 50)
 
 
 def test_a_high_image_is_padded_left_and_right() -> None:
@@ -42,4 +43,4 @@ def test_an_image_of_the_right_size_is_not_touched() -> None:
 
 
 def test_places_can_be_had_as_shares_of_the_square() -> None:
-    assert Placement.of(200, 100, 1).into_square(0, 0, 200, 100) == (0.0, 0.25, 1.0, 0.75)
+    assert Placement.of(200, 100, 1).into_square(Box(0, 0, 200, 100)) == Box(0.0, 0.25, 1.0, 0.75)

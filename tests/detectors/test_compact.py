@@ -38,7 +38,7 @@ def test_one_detection_per_image_with_a_box_inside_it_and_a_reading_of_every_par
     found = detector(lamp).detect([GREY, GREY[:, :48]], min_confidence=0)
     assert [len(row) for row in found] == [1, 1]
     for row, width in zip(found, (80, 48), strict=True):
-        x, y, w, h = row[0].box
+        x, y, w, h = row[0].box.to_xywh()
         assert x >= -1e-3
         assert y >= -16.1  # the square reaches beyond a wide image
         assert x + w <= width + 1e-3
@@ -56,7 +56,7 @@ def test_images_are_seen_the_same_alone_and_together(detector: Callable[..., Com
     alone = [made.detect([picture], min_confidence=0)[0] for picture in images]
     for a, b in zip(together, alone, strict=True):
         assert a[0].confidence == pytest.approx(b[0].confidence, abs=1e-5)
-        assert a[0].box == pytest.approx(b[0].box, abs=1e-3)
+        assert a[0].box.corners == pytest.approx(b[0].box.corners, abs=1e-3)
 
 
 def test_weak_detections_are_left_out(detector: Callable[..., CompactDetector], lamp: Procedure) -> None:

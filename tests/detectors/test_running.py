@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.detection_csv import read_detections
 from stormpsr.data.images import Image
 from stormpsr.data.layouts import find_recordings
@@ -38,7 +39,7 @@ class ColourDetector(StateDetector):
         there = [bool((abs(pixels - colour).max(axis=2) < 5).sum() > 50) for colour in colours]
         foot, pole, shade, white = there
         state_class = self.procedure.state_class((int(foot), int(pole), -1 if white else int(shade)))
-        return [Detection((0, 0, 10, 10), state_class, 0.9)] if state_class is not None else []
+        return [Detection(Box(0, 0, 10, 10), state_class, 0.9)] if state_class is not None else []
 
     def save(self, folder: str | Path) -> None:
         raise NotImplementedError

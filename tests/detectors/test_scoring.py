@@ -35,7 +35,7 @@ def detection(
     if wrong is not None:
         parts = np.tile(np.array([0.1, 0.8, 0.1], dtype=np.float32), (3, 1))
         parts[wrong] = (0.1, 0.2, 0.7)
-    return Detection((box[0], box[1], box[2], box[3]), state_class, confidence, parts)
+    return Detection(Box.from_xywh(*box), state_class, confidence, parts)
 
 
 def seen(true_class: int | None, *detections: Detection, frame: int = 0) -> PredictedFrame:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
 from stormpsr.data.sources import Frame
 from stormpsr.procedure.model import Procedure
@@ -167,7 +168,7 @@ class ColourDetector:
             bits = tuple(int(image[8:24, 2 + 10 * k : 10 + 10 * k, k].mean() > 200) for k in range(3))
             state_class = self.procedure.state_class(bits)
             sure = 0.7 + float(image.mean()) / 2550
-            found.append([] if state_class is None else [Detection((2, 8, 28, 16), state_class, sure)])
+            found.append([] if state_class is None else [Detection(Box(2, 8, 30, 24), state_class, sure)])
         return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stormpsr
+from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.data.sources import Frame
 from stormpsr.errors import InputError
@@ -72,7 +73,7 @@ def test_displays_see_state_and_evidence(seeing: Seeing, frames: Frames) -> None
     watch(recognizer, frames()[13:27])
     assert recognizer.state == (1, 0, 0)
     assert recognizer.prediction is not None
-    assert recognizer.prediction.box == (2, 8, 28, 16)
+    assert recognizer.prediction.box == Box(2, 8, 30, 24)
 
 
 def test_reset_forgets_everything(seeing: Seeing, frames: Frames) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stormpsr.cli.main import main
+from stormpsr.data.boxes import Box
 from stormpsr.data.labels import read_steps
 from stormpsr.data.sources import Frame
 from stormpsr.evaluation.run_folder import read_run
@@ -359,7 +360,7 @@ def test_the_annotated_image_shows_ticks_and_evidence(lamp: Procedure, frames: F
     checklist = Checklist(lamp, "build")
     about: dict[str, Any] = {"time_seconds": 61.5, "title": "STORM-PSR"}
     empty = draw_annotated(image, checklist, share_S=np.zeros(9), box=None, **about)
-    half = draw_annotated(image, checklist, share_S=np.full(9, 0.5), box=(4.0, 4.0, 8.0, 8.0), **about)
+    half = draw_annotated(image, checklist, share_S=np.full(9, 0.5), box=Box(4.0, 4.0, 12.0, 12.0), **about)
     checklist.update([StepEvent(0, 12, 1.2), StepEvent(5, 20, 2.0)])
     done = draw_annotated(image, checklist, share_S=np.full(9, 0.5), box=None, **about)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stormpsr.cli.demo_world import DrawnRecording
+    from stormpsr.data.boxes import Box
     from stormpsr.data.events import StepEvent
     from stormpsr.data.sources import Frame
     from stormpsr.decoding.predictions import Prediction
@@ -25,7 +26,7 @@ class _Shot:
     frame: Frame
     events: tuple[StepEvent, ...]  # since the last shot
     share_S: Any
-    box: tuple[float, float, float, float] | None
+    box: Box | None
 
 
 class Film:
@@ -37,7 +38,7 @@ class Film:
         self.path, self._procedure, self._recording = path, procedure, recording
         self._title = f"{title_of(method)}, {SPEED} x speed"
         self._events: list[StepEvent] = []
-        self._box: tuple[float, float, float, float] | None = None
+        self._box: Box | None = None
         self._shots: queue.Queue[_Shot | None] = queue.Queue(maxsize=200)
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._develop, name="film", daemon=True)

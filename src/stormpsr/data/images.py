@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.boxes import Box
 from stormpsr.errors import InputError
 
 Image = NDArray[np.uint8]
@@ -78,15 +79,19 @@ class Placement:
         scale = size / max(width, height)
         return cls(scale, (size - width * scale) / 2, (size - height * scale) / 2)
 
-    def into_square(self, x0: float, y0: float, x1: float, y1: float) -> tuple[float, float, float, float]:
-        """Corners in the image as corners inside the square."""
-        left, top = x0 * self.scale + self.offset_x, y0 * self.scale + self.offset_y
-        return left, top, x1 * self.scale + self.offset_x, y1 * self.scale + self.offset_y
+    def into_square(self, box: Box) -> Box:
+        """A box in the image as one inside the square."""
+        return Box(
+            box.x0 * self.scale + self.offset_x,
+            box.y0 * self.scale + self.offset_y,
+            box.x1 * self.scale + self.offset_x,
+            box.y1 * self.scale + self.offset_y,
+        )
 
-    def back(self, x0: float, y0: float, x1: float, y1: float) -> tuple[float, float, float, float]:
-        """Corners inside the square as corner, width and height in the image."""
-        left, top = (x0 - self.offset_x) / self.scale, (y0 - self.offset_y) / self.scale
-        return left, top, (x1 - x0) / self.scale, (y1 - y0) / self.scale
+    def back(self, box: Box) -> Box:
+        """A box inside the square as one in the image."""
+        left, top = (box.x0 - self.offset_x) / self.scale, (box.y0 - self.offset_y) / self.scale
+        return Box.from_xywh(left, top, box.width / self.scale, box.height / self.scale)
 
 
 def letterbox(image: Image, size: int) -> tuple[Image, Placement]:

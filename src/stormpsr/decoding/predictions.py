@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding.methods import Decoder
 from stormpsr.errors import InputError
@@ -36,9 +37,10 @@ class Prediction:
     change_C: NDArray[np.float32] | None = None  # None: the temporal model did not run in this frame
 
     @property
-    def box(self) -> tuple[float, float, float, float] | None:
-        """Where the assembly is, in pixels of the image: left, top, width, height."""
-        return self.detections[0].box if self.detections else None
+    def box(self) -> Box | None:
+        """Where the assembly is, in pixels of the image."""
+        best = self.detections[0].box if self.detections else None
+        return None if best is None else Box.from_xywh(*best)
 
 
 class GapFiller:

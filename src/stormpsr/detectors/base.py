@@ -24,6 +24,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.detectors.calibration import Calibration
@@ -51,22 +52,22 @@ DEFAULT_MIN_CONFIDENCE = 0.1  # weaker detections are left out; decoders weigh t
 
 @dataclass(frozen=True, eq=False)
 class Detection:
-    """An assembly in an image. The box is the upper left corner, width and height in pixels, as in COCO."""
+    """An assembly in an image."""
 
-    box: tuple[float, float, float, float]
+    box: Box
     state_class: int
     confidence: float  # of the box and of the class together, 0..1
     parts_C3: NDArray[np.float32] | None = None  # per component: probability of absent, correct, wrong
 
     def __post_init__(self) -> None:
-        if len(self.box) != 4 or not all(np.isfinite(side) for side in self.box):
-            raise InputError(f"a box is four finite numbers, not {self.box}")
+        if not np.isfinite(self.box.corners).all():
+            raise InputError(f"a box is four finite numbers, not {self.box.corners}")
         if not 0.0 <= self.confidence <= 1.0:
             raise InputError(f"confidence is {self.confidence}, but it must lie between 0 and 1")
 
     def in_frame(self, frame: int) -> StateDetection:
         """The same as the decoders take it."""
-        return StateDetection(frame, self.state_class, self.confidence, self.box)
+        return StateDetection(frame, self.state_class, self.confidence, self.box.to_xywh())
 
 
 def sorted_best(detections: list[Detection], min_confidence: float) -> list[Detection]:

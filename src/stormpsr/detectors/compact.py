@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector, numbers_of
 from stormpsr.errors import InputError
@@ -117,7 +118,7 @@ class CompactDetector(StepTrainedDetector):
         found: list[list[Detection]] = []
         for row, placement in enumerate(placements):
             best = int(probability_BN[row].argmax())
-            box = placement.back(*corners_B4[row])
+            box = placement.back(Box(*corners_B4[row]))
             confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
             found.append([Detection(box, self.table.shown[best], confidence, parts_BC3[row])])
         return found

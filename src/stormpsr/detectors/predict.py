@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, images_of
-from stormpsr.data.boxes import Box
 from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
 from stormpsr.data.layouts import RecordingFolder
@@ -47,7 +46,7 @@ class PredictedFrame:
         """Whether a detection has the right class and overlaps the true box. In an unreadable frame none does."""
         if self.frame.box is None or detection.state_class != self.frame.state_class:
             return False
-        return self.frame.box.iou(Box.from_xywh(*detection.box)) >= least_overlap
+        return self.frame.box.iou(detection.box) >= least_overlap
 
 
 def predict_frames(

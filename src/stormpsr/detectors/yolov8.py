@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stormpsr.data.boxes import nms
+from stormpsr.data.boxes import Box, nms
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import Detection, OnStep, SelfTrainedDetector, numbers_of
 from stormpsr.errors import InputError, MissingExtraError
@@ -105,7 +105,7 @@ class Yolov8Detector(SelfTrainedDetector):
             found.append(
                 [
                     Detection(
-                        placement.back(*(float(side) for side in corners_R4[k])),
+                        placement.back(Box(*(float(side) for side in corners_R4[k]))),
                         int(class_BA[image, order[k]]),
                         float(best_BA[image, order[k]].clamp(0, 1)),
                     )

@@ -35,7 +35,7 @@ from stormpsr.procedure.model import Procedure, StateKind
 
 @dataclass(frozen=True, eq=False)
 class AveragePrecision:
-    """Mean over the classes that occur. Curves are precision at 101 recalls from 0 to 1, at an box_iou of 0.5."""
+    """Mean over the classes that occur. Curves are precision at 101 recalls from 0 to 1, at a box_iou of 0.5."""
 
     map50: float
     map50_95: float
@@ -126,7 +126,7 @@ def average_precision(seen: Sequence[PredictedFrame], procedure: Procedure) -> A
         {
             "image_id": number,
             "category_id": detection.state_class + 1,
-            "bbox": list(detection.box),
+            "bbox": list(detection.box.to_xywh()),
             "score": detection.confidence,
         }
         for number, frame in enumerate(seen, start=1)

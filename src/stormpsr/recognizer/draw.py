@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.images import Image
 from stormpsr.decoding.checklist import Checklist, ChecklistRow
 from stormpsr.errors import InputError
-
-Box = tuple[float, float, float, float]
 
 _LONG_SIDE = 640  # pixels of the image's longer side; smaller sources are enlarged
 _PANEL_WIDTH = 420
@@ -97,8 +96,8 @@ def _enlarged(image: Image) -> tuple[Image, float]:
 def _draw_box(picture: Image, box: Box, scale: float) -> None:
     import cv2
 
-    left, top, width, height = (round(side * scale) for side in box)
-    cv2.rectangle(picture, (left, top), (left + width, top + height), _BOX, 2, cv2.LINE_AA)
+    x0, y0, x1, y1 = (round(side * scale) for side in box.corners)
+    cv2.rectangle(picture, (x0, y0), (x1, y1), _BOX, 2, cv2.LINE_AA)
 
 
 def _panel(checklist: Checklist, share_S: NDArray[np.float64], height: int, time_seconds: float, title: str) -> Image:

@@ -100,7 +100,7 @@ class Networks:
                     tick,
                     detection.state_class,
                     float(np.float32(detection.confidence)),
-                    tuple(float(np.float32(side)) for side in detection.box),  # type: ignore[arg-type]  # four stay four
+                    tuple(float(np.float32(side)) for side in detection.box.to_xywh()),  # type: ignore[arg-type]  # four stay four
                 )
                 for detection in row
             )

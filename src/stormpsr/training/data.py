@@ -128,7 +128,7 @@ def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> Bo
 
 def _shares(box: Box, width: int, height: int) -> tuple[float, float, float, float]:
     """A box, cut at the image's border, as corners in shares of the square."""
-    return Placement.of(width, height, 1).into_square(*box.inside(width, height).corners)
+    return Placement.of(width, height, 1).into_square(box.inside(width, height)).corners
 
 
 def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:

@@ -185,7 +185,7 @@ class Batches(Dataset):
         bits = np.full((n, n_components), UNKNOWN, dtype=np.int64)
         for i, frame in enumerate(chosen):
             square, placement = self.store.square(frame)
-            box = None if frame.box is None else placement.into_square(*frame.box.corners)
+            box = None if frame.box is None else placement.into_square(frame.box).corners
             classes[i] = frame.state_class
             if frame.bits is not None:
                 bits[i] = frame.bits
