@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stormpsr
+from stormpsr.data.boxes import Box
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import read_steps
 from stormpsr.data.sources import Frame, ImageFolder
@@ -42,7 +43,7 @@ def test_a_stream_gives_the_result_of_every_frame(recognizer: Recognizer, frames
     recognizer.reset()
     assert [list(result.events) for result in seen] == [recognizer.update(frame) for frame in frames()]
     assert seen[0].prediction is not None
-    assert seen[20].box == (2, 8, 28, 16)
+    assert seen[20].box == Box(2, 8, 30, 24)
     assert 0 < seen[12].share_S[0] < 1  # a copy: later frames do not change it
 
 

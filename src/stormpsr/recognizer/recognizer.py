@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.boxes import Box
 from stormpsr.data.events import StepEvent
 from stormpsr.data.sources import Frame, LatestOnly, SourceLike, open_source
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder
@@ -43,7 +44,7 @@ class FrameResult:
     frame: Frame
     events: tuple[StepEvent, ...]  # the steps that this frame completes
     prediction: Prediction | None  # what the networks said; None if an earlier frame stands for the same tick
-    box: tuple[float, float, float, float] | None  # where the assembly was seen last: left, top, width, height
+    box: Box | None  # where the assembly was seen last
     share_S: NDArray[np.float64]  # evidence per step id, as a share of what completes the step
 
     @property
