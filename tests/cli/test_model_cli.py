@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stormpsr.cli import options as extras
+from stormpsr import errors as extras
 from stormpsr.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]

@@ -146,7 +146,7 @@ def test_a_detector_meets_data_of_another_procedure(
     for command in (["eval"], ["run", "--out", tmp_path / "out"]):
         code, _, err = run("detect", command[0], tmp_path / "detector", lamp_data, *command[1:])
         assert code == 2
-        assert f"{tmp_path / 'detector'}: the detector was trained for procedure 'lamp'" in err
+        assert f"{lamp_data / 'procedure.yaml'}: the detector was trained for procedure 'lamp'" in err
 
 
 def test_bad_data_stop_training_with_one_line_that_names_the_file(run: Run, lamp_data: Path, tmp_path: Path) -> None:

@@ -7,14 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from stormpsr.cli.options import BoxesOption, DataProcedureOption, need, procedure_of
 from stormpsr.cli.output import JsonFlag, print_json, print_table
 
 app = typer.Typer(help="Exchange annotated boxes with other tools (COCO and YOLO layouts).", no_args_is_help=True)
-
-ProcedureOption = Annotated[
-    str | None,
-    typer.Option("--procedure", "-p", help="A shipped procedure or a YAML file. Default: procedure.yaml of the data."),
-]
 
 
 @app.command("export")
@@ -22,10 +18,8 @@ def export_command(
     data: Annotated[Path, typer.Argument(help="Folder of recordings with images and boxes.")],
     out: Annotated[Path, typer.Argument(help="Folder to write; it must not be there yet.")],
     box_format: Annotated[Literal["coco", "yolo"], typer.Option("--format", "-f", help="The layout.")] = "coco",
-    procedure: ProcedureOption = None,
-    boxes: Annotated[
-        Path | None, typer.Option(help="Folder of NAME_GT.csv; default: OD_labels.json inside each recording.")
-    ] = None,
+    procedure: DataProcedureOption = None,
+    boxes: BoxesOption = None,
     split: Annotated[
         list[str] | None, typer.Option(help="train, val or test; may be repeated. Default: those that are there.")
     ] = None,
@@ -39,9 +33,7 @@ def export_command(
 
     Example: stormpsr boxes export data/vehicle exchange/vehicle --format yolo --negative-ratio 0.5
     """
-    from stormpsr.cli.options import need_packages, procedure_of
-
-    need_packages("exchanging boxes", "cv2")
+    need("exchanging boxes", "detect", "cv2")
     from stormpsr.data.annotated_frames import read_frames
     from stormpsr.data.box_exchange import export_boxes
     from stormpsr.data.layouts import SPLITS, find_recordings
@@ -62,7 +54,7 @@ def export_command(
 def import_command(
     source: Annotated[Path, typer.Argument(help="Folder with annotations/*.json (COCO) or data.yaml (YOLO).")],
     into: Annotated[Path, typer.Option(help="Folder of the recordings that the images came from.")],
-    procedure: ProcedureOption = None,
+    procedure: DataProcedureOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace boxes that are there already.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -70,9 +62,7 @@ def import_command(
 
     Example: stormpsr boxes import exchange/vehicle --into data/vehicle --replace
     """
-    from stormpsr.cli.options import need_packages, procedure_of
-
-    need_packages("exchanging boxes", "cv2")
+    need("exchanging boxes", "detect", "cv2")
     from stormpsr.data.box_exchange import read_exchange, write_recording_boxes
     from stormpsr.data.layouts import find_recordings
     from stormpsr.errors import InputError

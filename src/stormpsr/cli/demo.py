@@ -1,28 +1,29 @@
-"""`stormpsr demo`: see what the package does, in a minute."""
+"""`stormpsr demo`: draw an assembly that the model has not seen, watch it, score it, report it."""
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, console, counted, number, print_json, print_table
+from stormpsr.cli.options import load, need
+from stormpsr.cli.output import SCORE_COLUMNS, Bar, JsonFlag, console, counted, print_json, print_table, score_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stormpsr.cli.demo_film import Film
-    from stormpsr.cli.demo_live import Display, StepBoard
-    from stormpsr.cli.demo_world import DrawnRecording
-    from stormpsr.decoding.predictions import PredictionTable
+    from stormpsr.data.recording import Recording
+    from stormpsr.decoding.predictions import Prediction
     from stormpsr.evaluation.summary import RecordingResult
+    from stormpsr.procedure.model import Procedure
     from stormpsr.recognizer.model_folder import RecognizerModel
-
+    from stormpsr.synthetic.generate import RecordingBeingDrawn
+    from stormpsr.synthetic.recording_spec import DatasetSpec
 
 _SEED = 2029  # of nine, the recording whose scores lie closest to the means of the test recordings
+_SPEED = 4  # the video shows every so-many-th frame: encoding all of them would take longest of all
+_THRESHOLD = 4.0  # of the baselines: the published default of 8 misses short views
 
 
 def demo_command(
@@ -30,28 +31,21 @@ def demo_command(
         str, typer.Option("--model", "-m", help="Folder of a model of the vehicle, or the name of a shipped one.")
     ] = "vehicle",
     seed: Annotated[
-        int, typer.Option(min=1, help="Of the recording; another seed, another assembly. Training used seed 0.")
+        int, typer.Option(min=1, help="Another seed draws another assembly. (Training used seed 0.)")
     ] = _SEED,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Cut the recording after so many seconds.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Stop the recording after this many seconds.")] = None,
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="Show the published decoders instead, without networks.")
+        bool, typer.Option("--baselines", help="Instead, score the published decoders on a small example.")
     ] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="For --baselines: folder with meccano_psr/ and meccano_asd/ (public annotations); default: a shipped "
-            "example."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for all that is written.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("demo"),
     as_json: JsonFlag = False,
 ) -> None:
-    """Watch somebody assemble a vehicle, and see which steps are recognised, and when.
+    """Watch an assembly and see which steps are recognised.
 
-    Draws a recording that the model has not seen and recognises its steps with each stream alone and with both, while
-    it is drawn. Writes a report and a video.
+    Draws a recording that the model has not seen and recognises its steps while it is being drawn. Then scores both
+    streams together and each one alone, and writes a report and a video.
 
-    With --baselines: the three published decoders on annotated boxes or on a small example, scored and drawn.
+    With --baselines, the three published decoders are scored on a small example that is shipped; no networks needed.
 
     Example: stormpsr demo --out demo
     """
@@ -60,155 +54,161 @@ def demo_command(
     if out.is_file():
         raise InputError("the output is a file", path=out, cure="give the path of a folder")
     if baselines:
-        from stormpsr.cli.demo_baselines import show_baselines
-
-        show_baselines(data, out, as_json=as_json)
-        return
-    if data is not None:
-        raise InputError("--data belongs to --baselines", cure="add --baselines, or leave --data out")
-    _show_recognition(model, seed, seconds, out, as_json=as_json)
+        _show_baselines(out, as_json=as_json)
+    else:
+        _show_recognition(model, seed, seconds, out, as_json=as_json)
 
 
-def _show_recognition(model_name: str, seed: int, seconds: float | None, out: Path, *, as_json: bool) -> None:
-    """Draw, watch, score, write, tell."""
-    from stormpsr.cli.options import load, need_recognizer_packages
-
-    need_recognizer_packages("recognising steps", "PIL")
-    from stormpsr.cli.demo_film import SPEED, Film
-    from stormpsr.cli.demo_live import StepBoard, heading, make_display
-    from stormpsr.cli.demo_world import DrawnRecording, demo_spec
+# ---------------------------------------------------------------------- an unseen assembly
+def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *, as_json: bool) -> None:
+    """Draw and watch at the same time, then score and report."""
+    need("recognising steps", "detect")
+    need("drawing a recording", "synth")
+    from stormpsr.cli.run import Watch, print_line
+    from stormpsr.evaluation.report.page import render_report
+    from stormpsr.evaluation.run_folder import read_run
+    from stormpsr.files import write_text
+    from stormpsr.recognizer.evaluate import claim_run
     from stormpsr.recognizer.model_folder import resolve_model
+    from stormpsr.recognizer.recognizer import Recognizer
+    from stormpsr.synthetic.generate import RecordingBeingDrawn
 
     began = time.perf_counter()
-    folder = resolve_model(model_name)  # before anything is drawn
-    world = out / (f"world-{seed}" + ("" if seconds is None else f"-{seconds:g}s"))
-    recording = DrawnRecording(world, demo_spec(seed, seconds))
-    run, report, video = out / "run", out / "report.html", out / "annotated.mp4"
-    _claim(run, recording)
+    folder = resolve_model(model)  # before anything is drawn
+    name = f"{seed}" if seconds is None else f"{seed}-{seconds:g}s"
+    world, run, report, video = out / f"world-{name}", out / f"run-{name}", out / "report.html", out / "annotated.mp4"
+    predictions: list[Prediction] = []
+    with RecordingBeingDrawn(world, demo_spec(seed, seconds)) as source:
+        if not as_json:
+            typer.echo(f"{source.procedure.title}: drawing an assembly that the model has not seen, and watching it")
+        loaded = load(str(folder), None, None, threads=1)  # one thread: the other core draws
+        loaded.check_procedure(source.procedure, folder)
+        claim_run(run, loaded, world, source.spec.split)
+        watch = Watch(
+            Recognizer.of(loaded, None, source.spec.variant),
+            source,
+            (lambda *_: None) if as_json else print_line,
+            save=video,
+            save_every=_SPEED,
+            on_prediction=predictions.append,
+        )
+        watch.run(Bar("frames", enabled=not as_json))
+        watch.complain()
     if not as_json:
-        typer.echo(heading(recording))  # at once: loading the networks takes a moment
-    with ExitStack() as stack:
-        stack.enter_context(recording)
-        # one thread: the other core draws the recording and the video
-        loaded = load(str(folder), None, None, threads=1)
-        loaded.check_procedure(recording.procedure, folder)
-        board = StepBoard(recording, loaded.methods)
-        display = stack.enter_context(make_display(board, recording, as_json=as_json))
-        film = stack.enter_context(Film(video, loaded.procedure, recording, loaded.methods[-1]))
-        predictions = _watch(loaded, recording, board, display, film)
-        recording.wait()
-        display.say("writing the report")
-        results = _judge(loaded, model_name, recording, predictions, run)
-        _write_report(run, report)
-        display.say("finishing the video")
-    taken = time.perf_counter() - began
+        typer.echo(watch.summary())
+    recording, results = _score(loaded, source, predictions, world, run)
+    write_text(report, render_report(read_run(run)))
     written = {
         report: "open it in a browser",
-        video: f"{SPEED} times as fast",
-        run: "events and evidence; 'stormpsr report' reads it",
+        video: f"{_SPEED} times as fast",
+        run: "events and evidence, for 'stormpsr report'",
         recording.path: "the recording",
     }
     if as_json:
-        print_json(_as_json(board, results, recording, loaded, taken, list(written)))
+        print_json(
+            {
+                "model": str(loaded.path),
+                "recording": {"path": str(recording.path), "frames": recording.n_frames, "fps": recording.fps},
+                "steps": step_rows(results, loaded.procedure),
+                "scores": {name: _score_json(result.scores) for name, result in results.items()},
+                "in_words": in_words(results),
+                "frames_per_second": watch.frames_per_second,
+                "seconds": time.perf_counter() - began,
+                "written": [str(path) for path in written],
+            }
+        )
         return
-    display.conclude()
-    typer.echo()
-    _print_scores(results)
-    screen = console()
-    screen.print(in_words(results), markup=False, soft_wrap=not screen.is_terminal)
-    typer.echo()
+    _print_results(results, loaded.procedure)
     for path, what in written.items():
         typer.echo(f"written: {path} ({what})")
 
 
-def _claim(run: Path, recording: DrawnRecording) -> None:
-    """Refuse a folder that holds another run; our own is made again."""
-    from stormpsr.errors import InputError
-    from stormpsr.evaluation.run_folder import RUN_FILE, read_run
+def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
+    """A set of one recording, as the shipped model knows them. It learned from another seed, so it has not seen it."""
+    from stormpsr.synthetic.operator import default_rates
+    from stormpsr.synthetic.product import Product
+    from stormpsr.synthetic.profiles import profile_named
+    from stormpsr.synthetic.recording_spec import SPLITS, DatasetSpec, product_digest
 
-    if (run / RUN_FILE).is_file():
-        if set(read_run(run).names) - {recording.spec.id}:
-            raise InputError("the folder holds another run", path=run, cure="give another folder with --out")
-        (run / RUN_FILE).unlink()  # it is written last: until then the run is unfinished
-
-
-# ---------------------------------------------------------------------- watching
-def _watch(
-    model: RecognizerModel, recording: DrawnRecording, board: StepBoard, display: Display, film: Film
-) -> PredictionTable:
-    """One look per frame for all methods; what the networks said is kept for the report."""
-    from stormpsr.decoding.predictions import PredictionTable
-    from stormpsr.recognizer.recognizer import SeveralMethods
-
-    recognizer = SeveralMethods.of(model, model.methods, recording.spec.variant)
-    shown = model.methods[-1]
-    predictions = []
-    for frame in recording.frames():
-        before = recognizer.prediction
-        events = recognizer.update(frame)
-        if recognizer.prediction is not None and recognizer.prediction is not before:
-            predictions.append(recognizer.prediction)
-        news = board.update(frame, events)
-        display.show(news)
-        film.add(frame, events[shown], recognizer.decoders[shown].share, recognizer.prediction)
-    return PredictionTable.of(predictions, model.procedure.n_components)
-
-
-def _judge(
-    model: RecognizerModel, model_name: str, recording: DrawnRecording, predictions: PredictionTable, run: Path
-) -> dict[str, RecordingResult]:
-    """Scores by the labels on disk, and a run folder."""
-    from stormpsr.data.layouts import RecordingFolder
-    from stormpsr.data.recording import open_recording
-    from stormpsr.evaluation.run_folder import RunInfo, write_recording, write_run
-    from stormpsr.evaluation.summary import summarise
-    from stormpsr.recognizer.evaluate import evaluate_recording, method_info
-    from stormpsr.recognizer.offline import LabelledPredictions
-
-    place = RecordingFolder(recording.spec.id, recording.spec.split, recording.path)
-    labelled = LabelledPredictions.of(open_recording(place, model.procedure), predictions, model.procedure)
-    scored_by_method, results = evaluate_recording(model, labelled, model.methods, data=recording.folder)
-    write_recording(run, scored_by_method)
-    info = RunInfo(
-        title=f"{model.procedure.title or model.procedure.name}: the recording of the demo",
-        model=model_name,
-        data=str(recording.folder),
-        split=recording.spec.split,
-        protocol="paper",
-        methods=tuple(method_info(model, name) for name in model.methods),
-        summary={name: summarise([result], model.procedure).to_dict() for name, result in results.items()},
-        recordings=(recording.spec.id,),
+    return DatasetSpec(
+        product="vehicle",
+        product_digest=product_digest(Product.load("vehicle")),
+        profile="quick",
+        size=160,
+        seed=seed,
+        counts={"train": 0, "val": 0, "test": 1},
+        occlusion=0.5,
+        rates=dict.fromkeys(SPLITS, default_rates(profile_named("quick"))),
+        max_seconds=seconds,
     )
-    write_run(run, info, model.procedure)
-    return dict(results)
 
 
-def _write_report(run: Path, path: Path) -> None:
-    from stormpsr.evaluation.report.page import render_report
-    from stormpsr.evaluation.run_folder import read_run
-    from stormpsr.files import write_text
+def _score(
+    model: RecognizerModel, source: RecordingBeingDrawn, predictions: list[Prediction], world: Path, run: Path
+) -> tuple[Recording, dict[str, RecordingResult]]:
+    """Evaluate all methods upon what the networks said while watching, by the labels on disk."""
+    from stormpsr.data.dataset import Dataset
+    from stormpsr.decoding.predictions import PredictionTable
+    from stormpsr.recognizer.evaluate import evaluate_model
+    from stormpsr.recognizer.offline import prediction_file
 
-    write_text(path, render_report(read_run(run)))
+    dataset = Dataset.open(world, source.spec.split, model.procedure)
+    recording = dataset[source.spec.id]
+    cache = run / "predictions"
+    table = PredictionTable.of(predictions, model.procedure.n_components)
+    table.save(*prediction_file(recording, model.digest(), cache))
+    title = f"{model.procedure.title or model.procedure.name}: the recording of the demo"
+    summaries = evaluate_model(model, dataset, cache=cache, out=run, title=title)
+    return recording, {method: summary.recordings[0] for method, summary in summaries.items()}
 
 
 # ---------------------------------------------------------------------- telling
-def _print_scores(results: Mapping[str, RecordingResult]) -> None:
+def step_rows(results: Mapping[str, RecordingResult], procedure: Procedure) -> list[dict[str, Any]]:
+    """Completed steps in their order, then steps that were reported but not completed; times in seconds."""
+    first = next(iter(results.values()))
+    rows: dict[tuple[int, int], dict[str, list[float]]] = {(label.step_id, label.frame): {} for label in first.labels}
+    false: dict[int, dict[str, list[float]]] = {}
+    for method, result in results.items():
+        for match in result.by_definition.matches:
+            rows[match.step_id, match.label_frame][method] = [match.event_frame / result.fps]
+        for event in result.by_definition.unmatched_events:
+            false.setdefault(event.step_id, {}).setdefault(method, []).append(event.frame / result.fps)
+    done: list[Any] = [(step_id, frame / first.fps, by) for (step_id, frame), by in rows.items()]
+    return [
+        {
+            "step_id": step_id,
+            "step": procedure.step(step_id).description,
+            "completed": completed,
+            "recognised": {method: by.get(method, []) for method in results},
+        }
+        for step_id, completed, by in (*done, *((step_id, None, by) for step_id, by in false.items()))
+    ]
+
+
+def _print_results(results: Mapping[str, RecordingResult], procedure: Procedure) -> None:
     from stormpsr.decoding.methods import title_of
 
-    rows = [
-        [
-            title_of(name),
-            number(result.scores.pos),
-            number(result.scores.f1),
-            number(result.scores.delay_seconds, 1),
-            str(result.scores.true_positives),
-            str(result.scores.false_positives),
-            str(len(result.scores.unmatched_labels)),
+    titles = [title_of(method) for method in results]
+    table = []
+    for row in step_rows(results, procedure):
+        completed = row["completed"]
+        cells = [
+            ", ".join(f"{at:.1f}" if completed is None else f"{at:.1f} +{at - completed:.1f}" for at in times) or "–"
+            for times in row["recognised"].values()
         ]
-        for name, result in results.items()
+        table.append([row["step"], "false" if completed is None else f"{completed:.1f}", *cells])
+    typer.echo()
+    columns = ["step", "completed", *titles]
+    print_table("Completed and recognised, in seconds (+ delay)", columns, table, right=range(1, len(columns)))
+    scores = [
+        [title, *score_cells(result.scores)[:-1], str(len(result.scores.unmatched_labels))]
+        for title, result in zip(titles, results.values(), strict=True)
     ]
-    columns = ["method", "POS", "F1", "tau (s)", "found", "false", "missed"]
-    print_table("Scores of this one recording, by the paper's definitions", columns, rows, right=range(1, 7))
+    columns = ["method", *SCORE_COLUMNS[:3], "found", "false", "missed"]
+    print_table("Scores of this recording, by the paper's definitions", columns, scores, right=range(1, 7))
+    screen = console()
+    screen.print(in_words(results), markup=False, soft_wrap=not screen.is_terminal)
+    typer.echo()
 
 
 def in_words(results: Mapping[str, RecordingResult]) -> str:
@@ -228,32 +228,45 @@ def in_words(results: Mapping[str, RecordingResult]) -> str:
     return f"{text}."
 
 
-def _as_json(
-    board: StepBoard,
-    results: Mapping[str, RecordingResult],
-    recording: DrawnRecording,
-    model: RecognizerModel,
-    taken: float,
-    written: list[Path],
-) -> dict[str, Any]:
-    scores = {
-        name: {
-            "pos": result.scores.pos,
-            "f1": result.scores.f1,
-            "tau": result.scores.delay_seconds,
-            "true_positives": result.scores.true_positives,
-            "false_positives": result.scores.false_positives,
-            "false_negatives": result.scores.false_negatives,
-        }
-        for name, result in results.items()
+def _score_json(scores: Any) -> dict[str, Any]:
+    names = ("pos", "f1", "true_positives", "false_positives", "false_negatives")
+    return {"tau": scores.delay_seconds, **{name: getattr(scores, name) for name in names}}
+
+
+# ---------------------------------------------------------------------- the published decoders
+def _show_baselines(out: Path, *, as_json: bool) -> None:
+    """Decode, score and draw the example that is shipped."""
+    from importlib import resources
+
+    from stormpsr.data.layouts import find_recordings
+    from stormpsr.errors import MissingExtraError
+    from stormpsr.evaluation.baselines import METHODS, read_detected, score_baseline
+    from stormpsr.evaluation.plots import plot_summary
+    from stormpsr.files import write_json
+    from stormpsr.procedure.model import Procedure
+
+    procedure = Procedure.load("industreal")
+    with resources.as_file(resources.files("stormpsr") / "examples" / "car") as car:
+        recordings = read_detected(find_recordings(car / "recordings"), car / "detections", procedure)
+    summaries = {
+        f"{name} {method}": score_baseline(recordings, procedure, method, threshold=_THRESHOLD)
+        for name, method in METHODS
     }
-    return {
-        "model": str(model.path),
-        "recording": {"path": str(recording.path), "frames": recording.n_frames, "fps": recording.fps},
-        "steps": board.as_json(),
-        "scores": scores,
-        "in_words": in_words(results),
-        "frames_per_second": board.frames_per_second,
-        "seconds": taken,
-        "written": [str(path) for path in written],
-    }
+    written = [out / "scores.json"]
+    write_json(out / "scores.json", {name: summary.to_dict() for name, summary in summaries.items()})
+    try:
+        plot_summary(summaries["B3 expected"], procedure, out / "timeline.png")
+        written.append(out / "timeline.png")
+    except MissingExtraError as error:
+        typer.echo(f"no image: {error}", err=True)
+    title = "A small invented example: three assemblies of a construction-set car"
+    if as_json:
+        scores = {name: _score_json(summary.all) for name, summary in summaries.items()}
+        print_json({"title": title, "scores": scores, "written": [str(path) for path in written]})
+        return
+    rows = [[name, *score_cells(summary.all)] for name, summary in summaries.items()]
+    print_table(title, ["decoder", *SCORE_COLUMNS], rows, right=range(1, 7))
+    typer.echo("POS: were the steps recognised in the order in which they were done?  F1: were they the right ones?")
+    typer.echo("tau: how late? A detector has to wait for a clear view of the whole object.")
+    for path in written:
+        typer.echo(f"written: {path}")

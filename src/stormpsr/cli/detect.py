@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from stormpsr.cli.options import (
+    BoxesOption,
+    DataProcedureOption,
     DeviceOption,
     DevicesOption,
     PrecisionOption,
+    ProcedureOption,
+    Split,
     Threads,
     WorkersOption,
-    check_detector_data,
     given,
-    need_packages,
+    need,
     procedure_of,
     settings_of,
+    use_threads,
 )
 from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_notes, print_table
 
@@ -32,18 +36,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Train, score and run assembly state detectors.", no_args_is_help=True)
 
-_PACKAGES = ("torch", "timm", "safetensors", "cv2")
-
 Data = Annotated[Path, typer.Argument(help="Folder of recordings: frames, labels and OD_labels.json.")]
 Detector = Annotated[Path, typer.Argument(help="Folder of a trained detector.")]
-ProcedureOption = Annotated[
-    str | None,
-    typer.Option("--procedure", "-p", help="A shipped procedure or a YAML file. Default: procedure.yaml of the data."),
-]
-BoxesOption = Annotated[
-    Path | None, typer.Option(help="Folder of MECCANO's NAME_GT.csv; default: OD_labels.json inside each recording.")
-]
-Split = Annotated[Literal["train", "val", "test"], typer.Option(help="Which recordings.")]
 MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Weaker detections are left out.")]
 
 
@@ -55,7 +49,7 @@ def train_command(
         str,
         typer.Option(help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class."),
     ] = "compact",
-    procedure: ProcedureOption = None,
+    procedure: DataProcedureOption = None,
     boxes: BoxesOption = None,
     images: Annotated[
         list[Path] | None, typer.Option(help="Single images as 'synth states' draws them; may be repeated.")
@@ -84,7 +78,7 @@ def train_command(
 
     Example: stormpsr detect train data/vehicle --images data/vehicle_states --out detectors/vehicle
     """
-    need_packages("training a detector", *_PACKAGES, "lightning")
+    need("training a detector", "train")
     from dataclasses import replace
 
     import torch
@@ -98,7 +92,7 @@ def train_command(
 
     if (out / "config.yaml").is_file():
         raise InputError("a trained detector is there already", path=out, cure="choose another folder, or delete it")
-    _use_threads(threads)
+    use_threads(threads)
     loaded = procedure_of(data, procedure)
     notes: list[Note] = []
     train = read_frames(data, "train", loaded, boxes_folder=boxes, on_note=notes.append)
@@ -170,15 +164,17 @@ def eval_command(
 
     Example: stormpsr detect eval detectors/vehicle data/vehicle --split test --plots scores/
     """
-    need_packages("scoring a detector", *_PACKAGES, "faster_coco_eval")
+    need("scoring a detector", "detect")
+    need("scoring a detector", "detect", "faster_coco_eval")
     from stormpsr.data.annotated_frames import read_frames
-    from stormpsr.data.layouts import find_recordings
+    from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import predict_frames
     from stormpsr.evaluation.detection_metrics import draw_evaluation, evaluate
 
-    _use_threads(threads)
+    use_threads(threads)
     loaded = _load(detector, wrong_parts, device)
-    check_detector_data(loaded, detector, data)
+    dataset = Dataset.open(data, split, loaded.procedure)
+    dataset.check(loaded.check_procedure)
     procedure = loaded.procedure
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
@@ -186,7 +182,7 @@ def eval_command(
         looks = predict_frames(loaded, chosen, on_progress=bar.count)
     # frames of either sort keep their weight, or else calibration would be judged on other odds than recordings have
     seen = looks[: len(frames.readable)] + looks[len(frames.readable) :] * every
-    evaluation = evaluate(seen, find_recordings(data, split), procedure, min_confidence=min_confidence)
+    evaluation = evaluate(seen, dataset.folders, procedure, min_confidence=min_confidence)
     milliseconds = _milliseconds_per_frame(loaded, chosen)
     paths: list[Path] = []
     if plots is not None:
@@ -208,7 +204,7 @@ def run_command(
     split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Default: all recordings.")] = None,
     every: Annotated[int, typer.Option(min=1, help="Look at every so many frames only.")] = 1,
     min_confidence: MinConfidence = 0.1,
-    procedure: ProcedureOption = None,
+    procedure: DataProcedureOption = None,
     threads: Threads = None,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
@@ -217,21 +213,21 @@ def run_command(
 
     Example: stormpsr detect run detectors/vehicle data/vehicle --split test --out detections/test
     """
-    need_packages("detecting", *_PACKAGES)
-    from stormpsr.data.layouts import find_recordings
+    need("detecting", "detect")
+    from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import detect_recordings
     from stormpsr.detectors.registry import load_detector
     from stormpsr.files import digest
     from stormpsr.procedure.model import Procedure
 
-    _use_threads(threads)
+    use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
-    check_detector_data(loaded, detector, data)
-    recordings = find_recordings(data, split)
+    dataset = Dataset.open(data, split, loaded.procedure)
+    dataset.check(loaded.check_procedure)
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
             loaded,
-            recordings,
+            dataset.folders,
             out,
             digest=digest(detector, without=["metrics.json"]),
             min_confidence=min_confidence,
@@ -249,7 +245,7 @@ def steps_command(
     data: Data,
     val: Annotated[Path, typer.Option(help="Detections of the validation split, to tune thresholds on.")],
     test: Annotated[Path, typer.Option(help="Detections of the test split, to score.")],
-    procedure: ProcedureOption = None,
+    procedure: DataProcedureOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Score the detection-only baselines B1, B2, B3 with thresholds tuned on validation recordings.
@@ -279,7 +275,7 @@ def steps_command(
 @app.command("adopt")
 def adopt_command(
     weights: Annotated[Path, typer.Argument(help="A .pt file of ultralytics. It may run code: trust its source.")],
-    procedure: Annotated[str, typer.Option("--procedure", "-p", help="A shipped procedure or a YAML file.")],
+    procedure: ProcedureOption,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector.")],
     image_size: Annotated[int, typer.Option(help="Pixels of a side that it was trained with.")] = 640,
     as_json: JsonFlag = False,
@@ -288,7 +284,7 @@ def adopt_command(
 
     Example: stormpsr detect adopt best.pt --procedure industreal --out detectors/published
     """
-    need_packages("taking over a YOLOv8", *_PACKAGES)
+    need("importing a YOLOv8", "detect")
     from stormpsr.detectors.yolov8 import Yolov8Detector
     from stormpsr.procedure.model import Procedure
 
@@ -298,13 +294,6 @@ def adopt_command(
         print_json({"folder": str(out), "model": made.config.model})
         return
     typer.echo(f"{made.config.model}: {out}")
-
-
-def _use_threads(threads: int | None) -> None:
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
 
 
 def _load(folder: Path, wrong_parts: str | None, device: str) -> Any:

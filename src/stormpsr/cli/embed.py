@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from stormpsr.cli.options import DeviceOption, need_train_extra
+from stormpsr.cli.options import DeviceOption, need
 from stormpsr.cli.output import JsonFlag, print_json
 
 app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
@@ -38,7 +38,7 @@ def make_command(
 
     Example: stormpsr embed make runs/vehicle/encoder/best --data data/vehicle --out embeddings/vehicle
     """
-    need_train_extra("embedding")
+    need("embedding", "train")
     import stormpsr.training  # noqa: F401  # first: it prepares what the progress bars import
     from stormpsr.cli.train_progress import TrainingBars
     from stormpsr.data.dataset import Dataset
@@ -79,7 +79,7 @@ def plot_command(
     Example: stormpsr embed plot runs/vehicle/encoder/best --recording data/vehicle/recordings/test/01_assy_2_1
     --out embeddings.png
     """
-    need_train_extra("embedding")
+    need("embedding", "train")
     import tempfile
 
     from stormpsr.data.layouts import RecordingFolder

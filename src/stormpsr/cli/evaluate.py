@@ -19,7 +19,7 @@ from stormpsr.cli.options import (
     UnexpectedOption,
     cache_folder,
     load,
-    need_recognizer_packages,
+    need,
 )
 from stormpsr.cli.output import Bar, JsonFlag, counted, print_json, print_table, with_interval
 
@@ -58,7 +58,7 @@ def evaluate_command(
 
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """
-    need_recognizer_packages("judging a model")
+    need("evaluating a model", "detect")
     from stormpsr.data.dataset import Dataset
     from stormpsr.errors import InputError
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores

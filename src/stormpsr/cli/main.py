@@ -32,7 +32,8 @@ from stormpsr.cli import (
     train,
     tune,
 )
-from stormpsr.errors import InputError, StormPSRError
+from stormpsr.cli.options import extra_of
+from stormpsr.errors import InputError, MissingExtraError, StormPSRError
 
 # Newer releases of typer carry their own copy of click, older ones import it: take the classes from typer either way.
 _ClickException = cast("type[Exception]", typer.BadParameter.__mro__[2])
@@ -117,6 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader of our output went away: nothing to say, nobody to say it to, and nothing left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name or "")
+        if extra is None:
+            raise
+        return _fail(error, str(MissingExtraError("this command", extra, str(error.name))), debug, as_json)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(error, f"{place}{(error.strerror or str(error)).lower()}", debug, as_json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stormpsr.cli.options import need
 from stormpsr.cli.output import JsonFlag, print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def show_command(
 
     Example: stormpsr model show paper-industreal -o encoder.backbone=vit_small_patch14_dinov2.lvd142m
     """
-    from stormpsr.cli.options import need_train_extra
-
-    need_train_extra("showing a model")
+    need("showing a model", "train")
     from stormpsr.models.stream import stage_sizes
 
     config, n_components = _settings_and_components(source, override or [], components)
@@ -92,9 +91,7 @@ def pack_command(
 
     Example: stormpsr model pack --stream runs/vehicle/temporal --detector detectors/vehicle --out models/vehicle --half
     """
-    from stormpsr.cli.options import need_recognizer_packages
-
-    need_recognizer_packages("packing a model")
+    need("packing a model", "detect")
     from stormpsr.recognizer.model_folder import load_model, pack_model
 
     folder = pack_model(

@@ -127,7 +127,15 @@ def _rows(
         for protocol in protocols:
             group = score_decoded(recordings, events, procedure, protocol=protocol).all
             delay = None if group.delay_seconds is None else group.delay_seconds * procedure.fps
-            figures = {"pos": group.pos, "f1": group.f1, "delay_seconds": group.delay_seconds, "delay_frames": delay}
+            figures = {
+                "pos": group.pos,
+                "f1": group.f1,
+                "delay_seconds": group.delay_seconds,
+                "delay_frames": delay,
+                "true_positives": group.true_positives,
+                "false_positives": group.false_positives,
+                "false_negatives": group.false_negatives,
+            }
             rows.append({"decoder": f"{name} ({method})", "threshold": threshold, "protocol": protocol, **figures})
     return rows
 

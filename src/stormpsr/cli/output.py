@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from stormpsr.data.labels import Note
+    from stormpsr.evaluation.metrics import Scores
     from stormpsr.evaluation.summary import GroupSummary, Interval
 
 
 _WIDTH_OF_FILES = 140
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+SCORE_COLUMNS = ("POS", "F1", "tau (s)", "TP", "FP", "FN")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def console() -> Console:
@@ -42,21 +45,32 @@ def print_json(data: Any) -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
 ) -> None:
-    """A table; the columns whose indices are in `right` are right-aligned."""
+    """A table; the columns whose indices are in `right` hold numbers. Text may wrap, numbers are never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    to_the_right = set(right)
+    cells = [list(row) for row in rows]
+    numbers = set(right)
     table = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i in to_the_right else "left", no_wrap=i == 0)
-    for row in rows:
+        if i in numbers:
+            table.add_column(column, justify="right", min_width=max((len(row[i]) for row in cells), default=0))
+        else:
+            table.add_column(column)
+    for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     screen = console()
+    screen.width = max(screen.width, screen.measure(table).minimum)  # too narrow: let the terminal break the lines
     if title:
-        screen.print(Text(title, style="bold"))
+        screen.print(Text(title, style="bold"), soft_wrap=True)
     screen.print(table)
+
+
+def score_cells(scores: Scores | GroupSummary) -> list[str]:
+    """POS, F1, tau and the counts, for the columns `SCORE_COLUMNS`."""
+    counts = (scores.true_positives, scores.false_positives, scores.false_negatives)
+    return [number(scores.pos), number(scores.f1), number(scores.delay_seconds, 1), *map(str, counts)]
 
 
 def print_notes(notes: Sequence[Note], most: int = 10) -> None:
@@ -75,9 +89,9 @@ def with_interval(group: GroupSummary, value: float | None, interval: Interval |
 
 
 class Bar:
-    """A progress bar on the error stream for people; nothing where that is a file."""
+    """A progress bar on the error stream, for people; what is printed meanwhile stands above it."""
 
-    def __init__(self, name: str, enabled: bool) -> None:
+    def __init__(self, name: str, enabled: bool = True) -> None:
         self._name, self._enabled = name, enabled
         self._progress: Progress | None = None
 
@@ -87,7 +101,8 @@ class Bar:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True))
+            # what goes into a pipe must not be drawn into the terminal
+            self._progress = Progress(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty())
             self._task = self._progress.add_task(self._name, total=None)
             self._progress.start()
         return self
@@ -96,7 +111,7 @@ class Bar:
         if self._progress:
             self._progress.stop()
 
-    def count(self, done: int, of: int) -> None:
+    def count(self, done: int, of: int | None) -> None:
         if self._progress:
             self._progress.update(self._task, completed=done, total=of)
 

@@ -1,12 +1,14 @@
-"""`stormpsr run`: steps as they are completed, from a video, a folder or a camera."""
+"""`stormpsr run`: steps as they are completed, from a video, a folder or a camera; `demo` watches the same way."""
 
 from __future__ import annotations
 
+import csv
 import json
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,93 +17,95 @@ from stormpsr.cli.options import (
     DeviceOption,
     MethodOption,
     TemporalStride,
-    Threads,
     UnexpectedOption,
     load,
-    need_recognizer_packages,
+    need,
 )
-from stormpsr.cli.output import JsonFlag, counted
+from stormpsr.cli.output import Bar, JsonFlag, counted
 from stormpsr.files import flush
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StepEvent
     from stormpsr.data.sources import FrameSource
+    from stormpsr.decoding.predictions import Prediction
+    from stormpsr.errors import InputError
     from stormpsr.recognizer.model_folder import RecognizerModel
     from stormpsr.recognizer.recognizer import FrameResult, Recognizer
 
 
 def run_command(
-    model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="Folder of a model. Left out, the shipped one is taken."),
-    ],
-    source: Annotated[
-        str | None,
+    words: Annotated[
+        list[str],
         typer.Argument(
-            metavar="SOURCE",
-            help="A video file, a folder of frames, a recording, the index of a webcam, or the address of a camera "
-            "(rtsp://...).",
+            metavar="[MODEL] SOURCE",
+            help="SOURCE is a video file, a folder of frames, a recording, the index of a webcam (0, 1, ...) or the "
+            "address of a camera (rtsp://...). MODEL is the folder of a model; without it, the shipped model "
+            "'vehicle' is used.",
             show_default=False,
         ),
-    ] = None,
+    ],
     method: MethodOption = None,
     variant: Annotated[
-        str | None, typer.Option(help="Default: the one in the source's name, else the procedure's first.")
+        str | None,
+        typer.Option(help="Variant of the procedure.", show_default="the one in the source's name, else the first"),
     ] = None,
     unexpected: UnexpectedOption = "drop",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Also write the events as they come, in the format of labels (.csv)."),
+        Path | None, typer.Option("--out", "-o", help="Also write the steps to this file, in the label format (.csv).")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Also write the video with box, check-list and evidence (.mp4).")
+        Path | None, typer.Option(help="Also write a video with the box, the checklist and the evidence (.mp4).")
     ] = None,
     fps: Annotated[
-        float | None, typer.Option(min=0.1, help="Frames per second of a folder; default: the procedure's.")
+        float | None, typer.Option(min=0.1, help="Frame rate of a folder of frames.", show_default="the procedure's")
     ] = None,
     temporal_stride: TemporalStride = None,
     detector_stride: DetectorStride = None,
-    threads: Threads = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="CPU threads. A single stream gains little from more than one.")
+    ] = 1,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Recognise steps while they are completed. --json prints a line per event.
+    """Recognise steps live, as they are completed.
 
-    Recognition always begins with the first frame: started again, it replaces the files it wrote. Of a camera, frames
-    that come while another is looked at are passed over; Ctrl-C ends it.
+    Recognition starts at the first frame; running the same command again replaces the files it wrote. If a camera is
+    faster than the model, frames are skipped. Ctrl-C stops a camera. --json prints one line per step.
 
     Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
     """
-    need_recognizer_packages("recognising steps")
+    need("recognising steps", "detect")
     from stormpsr.errors import InputError
     from stormpsr.recognizer.offline import check_variant
     from stormpsr.recognizer.recognizer import DEFAULT_MODEL, Recognizer
 
-    model_name, text = (DEFAULT_MODEL, model) if source is None else (model, source)
+    if len(words) > 2:
+        raise InputError(f"{len(words)} arguments: {' '.join(words)}", cure="give [MODEL] SOURCE, then the options")
+    model, text = words if len(words) == 2 else (DEFAULT_MODEL, words[0])
     if out is not None and out.suffix.lower() != ".csv":
         raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
-    loaded = load(model_name, temporal_stride, detector_stride, threads, device)
-    opened = _open(text, loaded, fps)
+    loaded = load(model, temporal_stride, detector_stride, threads, device)
+    source = _open(text, loaded, fps)
     for path in (out, save):
-        if path is not None and opened.is_live and path.exists():
+        if path is not None and source.is_live and path.exists():
             raise InputError("this is there already", path=path, cure="choose another name, or delete it")
         if path is not None and path.resolve() == Path(text).resolve():
             raise InputError("this would overwrite the source", path=path, cure="choose another name")
-    chosen, guessed = check_variant(loaded.procedure, "" if opened.is_live else _name_of(Path(text)), variant)
+    chosen, guessed = check_variant(loaded.procedure, "" if source.is_live else _name_of(Path(text)), variant)
     if guessed and len(loaded.procedure.variants) > 1:
         others = ", ".join(loaded.procedure.variants)
-        typer.echo(f"note: taking it for variant {chosen!r} (--variant chooses: {others})", err=True)
+        typer.echo(f"note: assuming variant {chosen!r} (choose with --variant: {others})", err=True)
     recognizer = Recognizer.of(loaded, method, chosen, unexpected=unexpected)
-    watch = _Watch(recognizer, opened, as_json=as_json)
     if not as_json:
-        typer.echo(f"{opened.name}: {loaded.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
-    with ExitStack() as files:
-        if out is not None:
-            watch.table = files.enter_context(_created(out))
-        if save is not None:
-            watch.film(files, save, fps or loaded.procedure.fps)
-        watch.run()
-    watch.report([path for path in (out, save) if path is not None])
+        typer.echo(f"{source.name}: {loaded.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
+    watch = Watch(recognizer, source, print_json_line if as_json else print_line, out=out, save=save)
+    watch.run(Bar("frames", enabled=not as_json))
+    if not as_json and watch.n_frames:
+        typer.echo(watch.summary())
+        for path in (out, save):
+            if path is not None and path.exists():
+                typer.echo(f"written: {path}")
+    watch.complain()
 
 
 def _open(text: str, model: RecognizerModel, fps: float | None) -> FrameSource:
@@ -120,109 +124,124 @@ def _name_of(path: Path) -> str:
     return place.parent.name if place.name.lower() == "rgb" else place.name
 
 
-def _created(path: Path) -> TextIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("w", encoding="utf-8", newline="")
+# ---------------------------------------------------------------------- watching
+Tell = Callable[["StepEvent", str], None]  # a step and its description
 
 
-class _Watch:
-    """Drives the recogniser, and says what it says: on the screen, into the table, into the film."""
+def print_line(event: StepEvent, text: str) -> None:
+    print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
 
-    def __init__(self, recognizer: Recognizer, source: FrameSource, *, as_json: bool) -> None:
+
+def print_json_line(event: StepEvent, text: str) -> None:
+    plain = {
+        "frame": event.frame,
+        "time_seconds": event.time_seconds,
+        "step_id": event.step_id,
+        "step": text,
+        "confidence": event.confidence,
+        "method": event.source,
+    }
+    print(json.dumps(plain, ensure_ascii=False), flush=True)
+
+
+class Watch:
+    """Shows a source to a recogniser. Steps are told as they are recognised, and written to a table and a video."""
+
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        source: FrameSource,
+        tell: Tell,
+        *,
+        out: Path | None = None,
+        save: Path | None = None,
+        save_every: int = 1,
+        on_prediction: Callable[[Prediction], None] = lambda _: None,
+    ) -> None:
+        """save_every: the video shows every so-many-th frame, and so plays so many times as fast."""
         from stormpsr.decoding.checklist import Checklist
 
-        self.recognizer, self.source, self.as_json = recognizer, source, as_json
-        self.checklist = Checklist(recognizer.procedure, recognizer.variant.name)
-        self.table: TextIO | None = None
-        self.video: Any = None
+        self.recognizer, self.source, self._tell = recognizer, source, tell
+        self._out, self._save, self._save_every, self._on_prediction = out, save, save_every, on_prediction
+        self._checklist = Checklist(recognizer.procedure, recognizer.variant.name)
+        self._table: Any = None
+        self._video: Any = None
         self.n_frames = self.n_events = 0
-        self.seconds = 0.0
-        self.problem: Exception | None = None
-        self._started = time.perf_counter()
+        self.seconds = self.frames_per_second = 0.0
+        self.problem: InputError | None = None
 
-    def film(self, files: ExitStack, path: Path, default_fps: float) -> None:
+    def run(self, bar: Bar) -> None:
+        """All frames. What goes wrong on the way is kept for the end, so that the files are complete."""
+        from stormpsr.errors import InputError
         from stormpsr.recognizer.draw import AnnotatedVideo
 
-        self.video = files.enter_context(AnnotatedVideo(path, fps=self.source.fps or default_fps))
-
-    def run(self) -> None:
-        """All frames. What goes wrong underway is kept for the end, so that the files are whole."""
-        from stormpsr.errors import InputError
-
-        try:
-            for result in self.recognizer.stream(self.source):
-                self._frame(result)
-        except InputError as error:
-            self.problem = error
-        except KeyboardInterrupt:
-            if not self.source.is_live:
-                raise
+        started = time.perf_counter()
+        with ExitStack() as files:
+            if self._out is not None:
+                self._out.parent.mkdir(parents=True, exist_ok=True)
+                self._table = files.enter_context(self._out.open("w", encoding="utf-8", newline=""))
+            if self._save is not None:
+                fps = self.source.fps or self.recognizer.procedure.fps
+                self._video = files.enter_context(AnnotatedVideo(self._save, fps=fps))
+            files.enter_context(bar)
+            try:
+                for result in self.recognizer.stream(self.source):
+                    self._frame(result)
+                    bar.count(self.n_frames, self.source.n_frames)
+                    self.frames_per_second = self.n_frames / max(time.perf_counter() - started, 1e-9)
+            except InputError as error:
+                self.problem = error
+            except KeyboardInterrupt:
+                if not self.source.is_live:
+                    raise
 
     def _frame(self, result: FrameResult) -> None:
-        self.n_frames, self.seconds = self.n_frames + 1, result.time_seconds
-        self.checklist.update(result.events)
+        if result.prediction is not None:
+            self._on_prediction(result.prediction)
+        self._checklist.update(result.events)
         for event in result.events:
-            self._tell(event)
-        if self.video is not None:
+            self._event(event)
+        if self._video is not None and self.n_frames % self._save_every == 0:
             self._draw(result)
+        self.n_frames, self.seconds = self.n_frames + 1, result.time_seconds
 
-    def _tell(self, event: StepEvent) -> None:
+    def _event(self, event: StepEvent) -> None:
         from stormpsr.data.labels import frame_name
 
         self.n_events += 1
         text = self.recognizer.procedure.step(event.step_id).description
-        if self.table is not None:
-            self.table.write(f"{frame_name(event.frame)},{event.step_id},{_cell(text)}\n")
-            flush(self.table)
-        if self.as_json:
-            plain = {
-                "frame": event.frame,
-                "time_seconds": event.time_seconds,
-                "step_id": event.step_id,
-                "step": text,
-                "confidence": event.confidence,
-                "method": event.source,
-            }
-            print(json.dumps(plain, ensure_ascii=False), flush=True)
-        else:
-            print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
+        if self._table is not None:
+            csv.writer(self._table, lineterminator="\n").writerow([frame_name(event.frame), event.step_id, text])
+            flush(self._table)
+        self._tell(event, text)
 
     def _draw(self, result: FrameResult) -> None:
         from stormpsr.decoding.methods import title_of
         from stormpsr.recognizer.draw import draw_annotated
 
-        drawn = draw_annotated(
+        title = title_of(self.recognizer.method)
+        image = draw_annotated(
             result.frame.image,
-            self.checklist,
+            self._checklist,
             share_S=result.share_S,
             box=result.box,
             time_seconds=result.time_seconds,
-            title=title_of(self.recognizer.method),
+            title=title if self._save_every == 1 else f"{title}, {self._save_every} x speed",
         )
-        self.video.add(drawn, result.time_seconds)
+        self._video.add(image, result.time_seconds / self._save_every)
 
-    def report(self, written: list[Path]) -> None:
+    def summary(self) -> str:
+        found = f"{counted(self.n_events, 'step')} in {counted(self.n_frames, 'frame')} ({self.seconds:.1f} s of video)"
+        return f"{found}, {self.frames_per_second:.0f} frames per second"
+
+    def complain(self) -> None:
+        """Say what went wrong, if anything did, and that what was recognised until then is kept."""
         from stormpsr.errors import InputError
 
-        taken = max(time.perf_counter() - self._started, 1e-9)
-        written = [path for path in written if path.exists()]
-        if not self.as_json and self.n_frames:
-            rate = self.n_frames / taken
-            typer.echo(
-                f"{counted(self.n_events, 'step')} in {self.n_frames} frames ({self.seconds:.1f} s of it), "
-                f"{rate:.0f} frames per second"
-            )
-            for path in written:
-                typer.echo(f"written: {path}")
-        if self.problem is None:
-            return
-        if self.n_frames and isinstance(self.problem, InputError):
-            until = f"what was recognised until then ({counted(self.n_events, 'step')}) is kept"
-            cure = f"{self.problem.cure}; {until}" if self.problem.cure else until
-            raise InputError(self.problem.problem, path=self.problem.path, line=self.problem.line, cure=cure)
-        raise self.problem
-
-
-def _cell(text: str) -> str:
-    """A cell of a CSV file."""
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"') else text
+        error = self.problem
+        if error is not None and self.n_frames:
+            kept = f"what was recognised until then ({counted(self.n_events, 'step')}) is kept"
+            cure = f"{error.cure}; {kept}" if error.cure else kept
+            raise InputError(error.problem, path=error.path, line=error.line, cure=cure) from error
+        if error is not None:
+            raise error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table, with_interval
-from stormpsr.files import write_text
+from stormpsr.files import write_json, write_text
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import Summary
@@ -82,10 +82,10 @@ def score_command(
     )
     print_notes(notes)
     if out is not None:
-        import json
-
-        as_csv = out.suffix.lower() == ".csv"
-        write_text(out, summary_csv(summary) if as_csv else json.dumps(summary.to_dict(), indent=2) + "\n")
+        if out.suffix.lower() == ".csv":
+            write_text(out, summary_csv(summary))
+        else:
+            write_json(out, summary.to_dict())
     if plot is not None:
         from stormpsr.evaluation.plots import plot_summary
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, number, print_json, print_table
+from stormpsr.cli.options import need
+from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.progress import Progress
-
     from stormpsr.synthetic.actions import ErrorRates
     from stormpsr.synthetic.profiles import Profile
-    from stormpsr.synthetic.recording_spec import RecordingSpec
 
 app = typer.Typer(help="Make recordings of the synthetic assembly world.", no_args_is_help=True)
 
@@ -67,6 +62,7 @@ def generate_command(
 
     Example: stormpsr synth generate data/vehicle --profile quick --size 128 --train-error-rate 0.15
     """
+    need("drawing recordings", "synth")
     from stormpsr.synthetic.generate import generate
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
@@ -93,9 +89,20 @@ def generate_command(
         video=video,
         max_seconds=max_seconds,
     )
-    with _Bars(enabled=not as_json and sys.stderr.isatty()) as bars:
+    shares: dict[str, float] = {}  # of each recording that is to be drawn
+    with Bar("percent", enabled=not as_json) as bar:
+
+        def progress(recording_id: str, done: int, of: int) -> None:
+            shares[recording_id] = done / of
+            bar.count(int(100 * sum(shares.values()) / len(shares)), 100)
+
         result = generate(
-            out, spec, workers=workers, only=only or (), on_start=bars.start, on_progress=bars.recording_progress
+            out,
+            spec,
+            workers=workers,
+            only=only or (),
+            on_start=lambda missing: shares.update((recording.id, 0.0) for recording in missing),
+            on_progress=progress,
         )
     if as_json:
         made = {"folder": str(result.folder), "made": result.made, "skipped": result.skipped}
@@ -125,49 +132,6 @@ def _rates(
     )
 
 
-class _Bars:
-    """A progress bar over all recordings, on the error stream and only for people."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
-        self._progress: Progress | None = None
-        self._shares: dict[str, float] = {}
-
-    def __enter__(self) -> _Bars:
-        if self._enabled:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True))
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
-
-    def start(self, recordings: list[RecordingSpec]) -> None:
-        if self._progress:
-            self._task = self._progress.add_task("percent of the set", total=100)
-            self._count = max(len(recordings), 1)
-
-    def recording_progress(self, recording_id: str, done: int, of: int) -> None:
-        if self._progress:
-            self._shares[recording_id] = done / of
-            self._progress.update(self._task, completed=int(100 * sum(self._shares.values()) / self._count))
-
-    def image_progress(self, what: str) -> Callable[[int, int], None]:
-        """A bar over images."""
-        task = self._progress.add_task(what, total=None) if self._progress else None
-
-        def update(done: int, of: int) -> None:
-            if self._progress and task is not None:
-                self._progress.update(task, completed=done, total=of)
-
-        return update
-
-
 @app.command("states")
 def states_command(
     out: Annotated[Path, typer.Argument(help="Folder for the images; it must not be there yet.")],
@@ -183,9 +147,10 @@ def states_command(
 
     Example: stormpsr synth states data/vehicle_states --per-state 200 --size 128
     """
+    need("drawing images", "synth")
     from stormpsr.synthetic.states import draw_states
 
-    with _Bars(enabled=not as_json and sys.stderr.isatty()) as bars:
+    with Bar("images", enabled=not as_json) as bar:
         description = draw_states(
             out,
             product,
@@ -194,7 +159,7 @@ def states_command(
             seed=seed,
             hands=hands,
             walks=walks,
-            on_progress=bars.image_progress("images"),
+            on_progress=bar.count,
         )
     if as_json:
         print_json({"folder": str(out), **description})
@@ -273,6 +238,7 @@ def preview_command(
 
     Example: stormpsr synth preview data/vehicle
     """
+    need("drawing a preview", "synth", "PIL")
     from stormpsr.synthetic.preview import write_preview
 
     paths = write_preview(folder, out or folder / "preview", count=count, seed=seed)

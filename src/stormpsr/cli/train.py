@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stormpsr.cli.model import OverrideOption
-from stormpsr.cli.options import DeviceOption, DevicesOption, PrecisionOption, WorkersOption
+from stormpsr.cli.options import DeviceOption, DevicesOption, PrecisionOption, WorkersOption, need
 from stormpsr.cli.output import JsonFlag, print_json, print_table
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def train_command(
 
     Example: stormpsr train all --preset synthetic --data data/vehicle --out runs/vehicle
     """
-    from stormpsr.cli.options import need_train_extra
-
-    need_train_extra("training")
+    need("training", "train")
     from stormpsr.config import load_config
     from stormpsr.errors import InputError
     from stormpsr.training.data import load_renders, load_training_data

@@ -16,7 +16,7 @@ from stormpsr.cli.options import (
     Threads,
     cache_folder,
     load,
-    need_recognizer_packages,
+    need,
 )
 from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_table
 
@@ -60,7 +60,7 @@ def tune_command(
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
-    need_recognizer_packages("tuning a model")
+    need("tuning a model", "detect")
     from stormpsr.data.dataset import Dataset
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, try_settings

@@ -53,7 +53,7 @@ def evaluate_model(
     chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.methods))
     results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
     if out is not None:
-        _claim(out, model, dataset)
+        claim_run(out, model, dataset.root, dataset.split)
     for recording, predictions in predict_recordings(model, dataset, cache, on_progress=on_progress):
         labelled = LabelledPredictions.of(recording, predictions, model.procedure)
         run, scored_by_method = evaluate_recording(
@@ -85,13 +85,13 @@ def method_info(model: RecognizerModel, method: str, unexpected: str = "drop") -
     return MethodInfo(method, title_of(method), {name: own for name, own in settings.items() if name != "folder"})
 
 
-def _claim(out: Path, model: RecognizerModel, dataset: Dataset) -> None:
+def claim_run(out: Path, model: RecognizerModel, data: Path, split: str | None) -> None:
     """Refuse the folder of another run; the same one is made again."""
     if out.is_file():
         raise InputError("the output is a file", path=out, cure="give the path of a folder")
     if (out / RUN_FILE).is_file():
         theirs = read_run(out).info
-        ours = (str(model.path), str(dataset.root), dataset.split)
+        ours = (str(model.path), str(data), split)
         if (theirs.model, theirs.data, theirs.split) != ours:
             cure = "choose another folder, or delete this one"
             raise InputError(f"the folder holds a run of {theirs.model} on {theirs.data}", path=out, cure=cure)

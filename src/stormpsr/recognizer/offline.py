@@ -164,9 +164,7 @@ def predict_recordings(
     """Each recording with its predictions, made first where they are not in the cache yet."""
     digest = model.digest()
     for recording in recordings:
-        images = recording.source.fingerprint()
-        made_from = f"networks {digest}, images {images}, {recording.n_frames} frames at {recording.fps} per second"
-        path = cache / digest / f"{recording.name}-{images}.npz"
+        path, made_from = prediction_file(recording, digest, cache)
         table = PredictionTable.load(path, made_from)
         if table is None:
             frames = _watched(recording, on_progress)
@@ -177,6 +175,13 @@ def predict_recordings(
         elif on_progress:
             on_progress(recording.name, recording.n_frames, recording.n_frames)
         yield recording, table
+
+
+def prediction_file(recording: Recording, digest: str, cache: Path) -> tuple[Path, str]:
+    """Where the predictions of a recording are kept, and what they must have been made from: networks and images."""
+    images = recording.fingerprint()
+    made_from = f"networks {digest}, images {images}, {recording.n_frames} frames at {recording.fps} per second"
+    return cache / digest / f"{recording.name}-{images}.npz", made_from
 
 
 def _watched(recording: Recording, on_progress: OnProgress | None) -> Iterator[Frame]:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,9 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from stormpsr import __version__
+from stormpsr.data.images import Image, read_image
+from stormpsr.data.labels import frame_name
+from stormpsr.data.sources import Frame, FrameSource
 from stormpsr.errors import InputError, StormPSRError
-from stormpsr.files import read_json_object, replacing_folder, write_json
+from stormpsr.files import draft_of, read_json_object, replacing_folder, write_json
 from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.profiles import profile_named
 from stormpsr.synthetic.recording_spec import DatasetSpec, RecordingSpec, product_digest
 
 DATASET_FILE = "dataset.json"
@@ -243,3 +247,62 @@ class _Drain(threading.Thread):
     def text(self) -> str:
         self.join()
         return self._text
+
+
+# ---------------------------------------------------------------------- watching
+class RecordingBeingDrawn(FrameSource):
+    """The frames of a set's only recording while it is drawn. Use it as a context: drawing stops with it."""
+
+    def __init__(self, folder: Path, dataset: DatasetSpec) -> None:
+        product = Product.load(dataset.product)
+        (self.spec,) = dataset.recordings(product)
+        self.folder, self.dataset, self.procedure = folder, dataset, product.procedure()
+        self.path = recording_folder(folder, self.spec)
+        self._draft = draft_of(self.path.resolve())
+        self.name, self.fps, self.n_frames = self.spec.id, profile_named(self.spec.profile).fps, None
+        self._drawn = 0  # frames that are written completely, as far as we were told
+        self._left = False
+        self._news = threading.Event()
+        self._thread = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> RecordingBeingDrawn:
+        self._job = self._thread.submit(generate, self.folder, self.dataset, workers=1, on_progress=self._progress)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left = True  # heard at the next report of progress
+        self._thread.shutdown()
+
+    def _progress(self, _: str, done: int, of: int) -> None:
+        if self._left:
+            raise RuntimeError("nobody waits for the recording any more")  # ends the process that draws
+        self._drawn, self.n_frames = done, of
+        self._news.set()
+
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        """Each frame as soon as it is there. What stopped the drawing is raised here."""
+        index = start
+        while True:
+            finished = self._job.done()  # asked before the file is looked for
+            if finished:
+                self._job.result()
+            image = self._image(index) if finished or index < self._drawn else None
+            if image is not None:
+                yield Frame(image, index, index / float(self.fps or 1))
+                index += 1
+            elif finished:
+                return
+            else:
+                self._news.wait(0.1)
+                self._news.clear()
+
+    def _image(self, index: int) -> Image | None:
+        for place in (self._draft, self.path):  # in this order: a draft that is complete gets its name at any moment
+            file = place / "rgb" / frame_name(index)
+            try:
+                return read_image(file)
+            except InputError:
+                if file.is_file():
+                    raise
+        self._drawn = 0  # the process died and draws again: what it draws is the same, bit for bit
+        return None
