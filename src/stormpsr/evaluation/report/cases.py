@@ -66,9 +66,9 @@ def worst_cases(content: Content, most: int = 4) -> dict[CaseKind, list[Case]]:
         return found
     for view in content.views_of(main):
         scores = view.scores[main.name]
-        found["missed"] += [_missed(content, view, label) for label in scores.unmatched_labels]
+        found["missed"] += [_of_label(content, view, label) for label in scores.unmatched_labels]
         found["late"] += [
-            _late(content, view, StepEvent(match.step_id, match.label_frame), match.event_frame)
+            _of_label(content, view, StepEvent(match.step_id, match.label_frame), match.event_frame)
             for match in scores.matches
             if view.time(match.delay_frames) >= LATE_SECONDS
         ]
@@ -81,17 +81,14 @@ def _worst_first(case: Case) -> tuple[object, ...]:
 
 
 # ---------------------------------------------------------------------- a case of each kind
-def _missed(content: Content, view: RecordingView, label: StepEvent) -> Case:
+def _of_label(content: Content, view: RecordingView, label: StepEvent, until: int | None = None) -> Case:
+    """A step that was missed, or recognised only in frame `until`."""
     said = tuple((method, _said_about_label(view, method, label)) for method in content.methods)
     n_missed = sum(label in scores.unmatched_labels for scores in view.scores.values())
     left = view.seconds - view.time(label.frame)  # a step at the very end had no time to be seen
-    return Case("missed", view, label.step_id, label.frame, said, _view_after(view, label), (n_missed, left))
-
-
-def _late(content: Content, view: RecordingView, label: StepEvent, until: int) -> Case:
-    said = tuple((method, _said_about_label(view, method, label)) for method in content.methods)
-    late = view.time(until - label.frame)
-    return Case("late", view, label.step_id, label.frame, said, _view_after(view, label), (late,), until)
+    badness = (n_missed, left) if until is None else (view.time(until - label.frame),)
+    kind: CaseKind = "missed" if until is None else "late"
+    return Case(kind, view, label.step_id, label.frame, said, _view_after(view, label), badness, until)
 
 
 def _false(content: Content, view: RecordingView, event: StepEvent) -> Case:

@@ -104,6 +104,10 @@ class RecordingView:
             hidden.append((begin, self.run.n_frames))
         return hidden
 
+    @property
+    def hidden_share(self) -> float:
+        return sum(end - begin for begin, end in self.hidden or ()) / self.run.n_frames
+
 
 @dataclass(frozen=True, eq=False)
 class Content:

@@ -36,29 +36,11 @@ def result(content: Content) -> Data:
         ends += [_end(group.delay) for group in known]
     longest = max(ends[1:], default=1.0) or 1.0
     columns = {"pos": (3, 1.0), "f1": (3, 1.0), "delay": (1, longest)}  # digits, and the end of the drawing
-    return {"lead": _lead(content), "groups": groups, "columns": columns, "notes": " ".join(_table_notes(content))}
+    return {"lead": _lead(content), "groups": groups, "columns": columns}
 
 
 def _end(figure: Figure) -> float:
     return figure.interval[1] if figure.interval else figure.value or 0.0
-
-
-def _table_notes(content: Content) -> list[str]:
-    """What a reader must know to read the table."""
-    notes = []
-    groups = [(method, content.group(method, "all")) for method in content.methods]
-    known = [group for _, group in groups if group is not None]
-    if any(group.n_recordings > 1 for group in known):
-        notes.append("Small figures and bars are 95 % intervals from resampling recordings.")
-    elif known:
-        notes.append("One recording has no interval.")
-    for method, group in groups:
-        if group is None:
-            notes.append(f"{method.title} has no scores in this run.")
-        elif group.n_without_match:
-            left_out = counted(group.n_without_match, "recording")
-            notes.append(f"The delay of {method.title} leaves out {left_out} in which it recognised nothing.")
-    return notes if content.methods else ["This run has no methods."]
 
 
 def _lead(content: Content) -> Data | None:
@@ -155,14 +137,10 @@ def how_soon(content: Content) -> Data:
     within = [
         (method, [share_within(content, method, time) for time in (*times, math.inf)]) for method in content.methods
     ]
-    spoken = {method.title: share_within(content, method, 10.0) for method in content.methods}
     lines = [(method, curve_path(content, method, axis)) for method in content.methods if content.n_labels_of(method)]
-    alt = " ".join(
-        f"{title}: unknown." if share is None else f"{title}: {percent(share)} within 10 seconds."
-        for title, share in spoken.items()
-    )
     heads = ["within", *(f"{time:g}\N{NO-BREAK SPACE}s" for time in times), "ever"]
-    return {"axis": axis, "heads": heads, "within": within, "lines": lines, "alt": alt}
+    in_ten_seconds = [(method, share_within(content, method, 10.0)) for method in content.methods]
+    return {"axis": axis, "heads": heads, "within": within, "lines": lines, "in_ten_seconds": in_ten_seconds}
 
 
 def steps(content: Content) -> Data:
@@ -216,15 +194,8 @@ def _image_problem(albums: Mapping[str, Album]) -> str | None:
 def recordings(content: Content) -> Data:
     """A table of all, and a timeline of each, with the same in a table."""
     views = content.recordings
-    unknown = sum(view.run.readable is None for view in views)
+    keys = ("pos", "f1", "delay_seconds")
     return {
-        "scores": [
-            [
-                [content.recording_score(method, view.name, key) for key in ("pos", "f1", "delay_seconds")]
-                for method in content.methods
-            ]
-            for view in views
-        ],
         "filter": {True, False} <= {view.run.has_errors for view in views},
         "shown": {
             "wrong": any(view.wrong_installs(content.procedure) for view in views),
@@ -232,35 +203,19 @@ def recordings(content: Content) -> Data:
             "hidden": any(view.hidden for view in views),
             "unseen": any(view.run.visible_share for view in views),
         },
-        "without_view": "these recordings" if unknown == len(views) else f"{counted(unknown, 'recording')} of these",
-        "any_without_view": unknown > 0,
+        "n_without_view": sum(view.run.readable is None for view in views),
         "recordings": [
             {
                 "view": view,
-                "facts": _facts(content, view),
+                "scores": [[content.recording_score(m, view.name, key) for key in keys] for m in content.methods],
                 "timeline": timeline(content, view),
                 "methods": [method for method in content.methods if method.name in view.scores],
+                "absent": [method.title for method in content.methods if method.name not in view.scores],
                 "rows": _times(content, view),
             }
             for view in views
         ],
     }
-
-
-def _facts(content: Content, view: RecordingView) -> list[str]:
-    run = view.run
-    facts = [clock(view.seconds), f"{run.n_frames} frames at {run.fps:g} fps"]
-    if run.variant:
-        facts.insert(0, run.variant)
-    if run.has_errors is not None:
-        facts.append("errors were made" if run.has_errors else "no errors were made")
-    if view.hidden is not None:
-        share = sum(end - begin for begin, end in view.hidden) / run.n_frames
-        facts.append(f"state hidden {100 * share:.0f}\N{NO-BREAK SPACE}% of the time")
-    absent = [method.title for method in content.methods if method.name not in view.scores]
-    if absent:
-        facts.append(f"not run here: {', '.join(absent)}")
-    return facts
 
 
 def _times(content: Content, view: RecordingView) -> list[Data]:
@@ -284,21 +239,7 @@ def _times(content: Content, view: RecordingView) -> list[Data]:
     ]
 
 
-# ---------------------------------------------------------------------- terms
-def terms(content: Content) -> Data:
-    """The settings of each method; what the words mean stands in the template."""
-
-    def written(value: Any) -> str:
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
-    return {
-        "settings": [
-            (method.title, ", ".join(f"{key} {written(value)}" for key, value in method.settings.items()) or "–")
-            for method in content.methods
-        ]
-    }
-
-
+# ---------------------------------------------------------------------- all of them
 # name (of the template, and in links), heading, what prepares it
 SECTIONS: tuple[tuple[str, str, Callable[[Content], Data]], ...] = (
     ("result", "Result", result),
@@ -306,5 +247,5 @@ SECTIONS: tuple[tuple[str, str, Callable[[Content], Data]], ...] = (
     ("steps", "Step by step", steps),
     ("wrong", "What went wrong", wrong),
     ("recordings", "Recordings", recordings),
-    ("terms", "Terms and settings", terms),
+    ("terms", "Terms and settings", lambda content: {}),  # its template needs no more than the methods
 )
