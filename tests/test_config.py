@@ -8,14 +8,13 @@ import pytest
 
 from stormpsr.config import (
     Config,
-    LSTMConfig,
-    TransformerConfig,
     dump_config,
     load_config,
     parse_config,
     shipped_presets,
 )
 from stormpsr.errors import InputError
+from stormpsr.models.temporal import LSTMConfig, TransformerConfig
 
 
 def complaint(text: str = "", *overrides: str) -> str:
@@ -113,7 +112,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name() -> None:
         ("- 1", (), "my.yaml:1: settings are a table"),
         ("", ("seed",), "override 'seed' is not understood; write it like"),
         ("seed: 1", ("seed.x=2",), "override 'seed.x=2': 'seed' is no section"),
-        ("", ("temporal.kind=gru",), "temporal.kind is not known; choose: lstm, mlp, states, tcn, transformer"),
+        ("", ("temporal.kind=gru",), "temporal.kind is not known; choose: lstm, mlp, states, tcn, transformer, or a"),
         ("", ("temporal.kind=lstm", "temporal.heads=2"), "there is no setting 'temporal.heads'"),
         ("", ("clips.window_frames=32",), "clips: n_window is 64, but the window has only 32 frames"),
         ("", ("temporal.heads=7",), "temporal: a width of 128 cannot be divided among 7 heads"),

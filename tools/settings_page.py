@@ -21,6 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from stormpsr.config import Config
 from stormpsr.detectors import registry
+from stormpsr.models.temporal import TEMPORAL_MODELS, UsersConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
@@ -98,11 +99,14 @@ def sections() -> Iterator[str]:
     yield f"## For all stages\n\n{table(Config)}\n"
     for name, field in Config.model_fields.items():
         classes = config_classes(field.annotation)
+        if name == "temporal":
+            classes = [*(cls for cls, _ in TEMPORAL_MODELS.values()), UsersConfig]
         for cls in classes:
-            title = name if len(classes) == 1 else f"{name}.kind={cls.model_fields['kind'].default}"
+            kind = "package.module:Class" if cls is UsersConfig else cls.model_fields.get("kind")
+            title = name if len(classes) == 1 else f"{name}.kind={getattr(kind, 'default', kind)}"
             yield f"## `{title}`\n\n{inspect.getdoc(cls)}\n\n{table(cls, f'{name}.')}\n"
     yield DETECTORS
-    for kind in typing.get_args(registry.DetectorKind):
+    for kind in registry.DETECTORS:
         detector = registry._class_of(kind)
         (cls,) = (c for c in typing.get_args(typing.get_type_hints(detector.__init__)["config"]) if c is not type(None))
         about = (inspect.getdoc(detector) or "").partition("\n\n")[0]

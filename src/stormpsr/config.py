@@ -12,19 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
 from stormpsr.data.sampling import ClipDistribution, WrongStates
 from stormpsr.errors import InputError
+from stormpsr.models.temporal import (
+    TEMPORAL_MODELS,
+    Positive,
+    Share,
+    StatesConfig,
+    TemporalConfig,
+    TransformerConfig,
+    read_temporal_config,
+)
 from stormpsr.yaml_loader import Problem, compose, guess
 
-Share = Annotated[float, Field(ge=0, lt=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 
 
@@ -65,65 +72,7 @@ class KeyFrameConfig(_Section):
     initial_state: bool = True  # the beginning of a recording is a state like others (not in the paper)
 
 
-class TransformerConfig(_Section):
-    """Self-attention over the frames of a clip and a [CLS] token."""
-
-    kind: Literal["transformer"] = "transformer"
-    width: Positive = 128  # of a token (not in the paper: that of the embeddings)
-    layers: Positive = 6  # of self-attention, one after the other
-    heads: Positive = 8  # of the attention; they share the width
-    mlp_width: Positive = 4096  # inside the perceptron of each layer
-    dropout: Share = 0.0  # not in the paper; slow on a CPU
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> TransformerConfig:
-        if self.width % self.heads:
-            raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads")
-        return self
-
-
-class LSTMConfig(_Section):
-    """A long short-term memory. The paper gives no sizes."""
-
-    kind: Literal["lstm"] = "lstm"
-    width: Positive = 256  # of the memory
-    layers: Positive = 2  # one after the other
-    dropout: Share = 0.0  # between the layers
-
-
-class TCNConfig(_Section):
-    """Dilated causal convolutions over time. The paper gives no sizes."""
-
-    kind: Literal["tcn"] = "tcn"
-    width: Positive = 256  # channels
-    kernel: Annotated[int, Field(ge=2)] = 3  # frames that a convolution spans, before dilation
-    dropout: Share = 0.0  # after every convolution
-
-
-class MLPConfig(_Section):
-    """A perceptron over the clip's embeddings, one after the other. The paper gives no sizes."""
-
-    kind: Literal["mlp"] = "mlp"
-    width: Positive = 256  # of what goes to the classifier
-    hidden_width: Positive = 4096  # of the layer before
-    dropout: Share = 0.0  # after the hidden layer
-
-
-class StatesConfig(_Section):
-    """What each frame says about each component, pooled with shared weights: for little data (not in the paper)."""
-
-    kind: Literal["states"] = "states"
-    members: Positive = 1  # models that are trained side by side and averaged
-    queries: Positive = 8  # averages over the window per component
-    context: Positive = 8  # dimensions of a frame's embedding that all components see
-    hidden_width: Positive = 64  # of the perceptron that reads these averages
-    ends_share: Share = 0.5  # of what the states at the window's ends say of a change, in the answer
-
-
-TemporalConfig = Annotated[
-    TransformerConfig | LSTMConfig | TCNConfig | MLPConfig | StatesConfig,
-    Field(discriminator="kind"),
-]
+AnyTemporalConfig = Annotated[SerializeAsAny[TemporalConfig], BeforeValidator(read_temporal_config)]
 
 
 class ClipConfig(_Section):
@@ -229,7 +178,7 @@ class Config(_Section):
     seed: Count = 0  # of every draw: data, weights, augmentation
     encoder: EncoderConfig = EncoderConfig()
     key_frames: KeyFrameConfig = KeyFrameConfig()
-    temporal: TemporalConfig = TransformerConfig()
+    temporal: AnyTemporalConfig = TransformerConfig()
     clips: ClipConfig = ClipConfig()
     train_locator: LocatorTrainingConfig = LocatorTrainingConfig()
     train_encoder: EncoderTrainingConfig = EncoderTrainingConfig()
@@ -342,8 +291,7 @@ def _number_if_it_is_one(text: str) -> str | float:
 def _explained(error: ValidationError, root: yaml.Node | None, where: str, overrides: Sequence[str]) -> InputError:
     """The first complaint in one line: which setting, where it was set, what is wrong."""
     first = error.errors()[0]
-    kinds = {kind for option in get_args(get_args(TemporalConfig)[0]) for kind in [option().kind]}
-    location = [str(part) for i, part in enumerate(first["loc"]) if not (i == 1 and part in kinds)]
+    location = [str(part) for part in first["loc"]]
     name = ".".join(location)
     from_override = any(o.partition("=")[0].strip() == name or o.startswith(f"{name}.") for o in overrides)
     path = None if from_override else where
@@ -352,8 +300,9 @@ def _explained(error: ValidationError, root: yaml.Node | None, where: str, overr
         known = sorted(_setting_names(Config(), location[:-1]))
         cure = guess(location[-1], known, f"there are: {', '.join(known)}")
         return InputError(f"there is no setting {name!r}", path=path, line=line, cure=cure)
-    if first["type"].startswith("union_tag"):
-        return InputError(f"{name}.kind is not known", path=path, line=line, cure=f"choose: {', '.join(sorted(kinds))}")
+    if first["type"] == "temporal_kind":
+        cure = f"choose: {', '.join(sorted(TEMPORAL_MODELS))}, or a class of your own: package.module:Class"
+        return InputError(f"{name}.kind is not known", path=path, line=line, cure=cure)
     message = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     given = first["input"]
     shown = f" is {given!r}: it " if not isinstance(given, dict) else ": " if name else ""

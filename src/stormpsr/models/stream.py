@@ -15,23 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from stormpsr.config import Config, EncoderConfig, LSTMConfig, MLPConfig, StatesConfig, TCNConfig
+from stormpsr.config import Config, EncoderConfig
 from stormpsr.models.encoder import SpatialEncoder, is_detector, start_from_detector
-from stormpsr.models.temporal import (
-    AveragedModel,
-    LSTMModel,
-    MLPModel,
-    StatesModel,
-    TCNModel,
-    TemporalModel,
-    TransformerModel,
-)
+from stormpsr.models.temporal import make_temporal
 
 
 class SpatioTemporalModel(nn.Module):
     """From images to logits. Frames that do not exist are encoded like the others, and then masked."""
 
-    def __init__(self, encoder: SpatialEncoder, temporal: TemporalModel) -> None:
+    def __init__(self, encoder: SpatialEncoder, temporal: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
         self.temporal = temporal
@@ -61,26 +53,10 @@ def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> Spati
     return encoder
 
 
-def build_temporal(config: Config, n_components: int) -> TemporalModel:
+def build_temporal(config: Config, n_components: int) -> nn.Module:
     """A temporal model of the kind that the settings name."""
-    sizes = {
-        "embedding_dim": config.encoder.embedding_dim,
-        "n_frames": config.clips.n_window,
-        "n_components": n_components,
-        **config.temporal.model_dump(exclude={"kind", "members"}),
-    }
-    match config.temporal:
-        case LSTMConfig():
-            return LSTMModel(**sizes)
-        case TCNConfig():
-            return TCNModel(**sizes)
-        case MLPConfig():
-            return MLPModel(**sizes)
-        case StatesConfig():
-            members = [StatesModel(**sizes) for _ in range(config.temporal.members)]
-            return AveragedModel(members) if len(members) > 1 else members[0]
-        case _:
-            return TransformerModel(**sizes)
+    sizes = {"embedding_dim": config.encoder.embedding_dim, "n_window": config.clips.n_window}
+    return make_temporal(config.temporal, **sizes, n_components=n_components)
 
 
 def build_stream(config: Config, n_components: int, *, weights: str | None = None) -> SpatioTemporalModel:

@@ -3,17 +3,37 @@
 All have the same interface, `forward(embedding_BND, mask_BN) -> logits_BC`. The mask is False for frames before
 the recording began; what stands in their place has no influence. Clips are aligned at their last frame.
 
+A model is a class with its settings above it and an entry in `TEMPORAL_MODELS`; a model that is not in the list is
+named by its class, `temporal.kind=package.module:Class`. Naming it imports its module, which must be installed here.
+
 Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width of the model, C components,
 M members.
 """
 
-# mypy: disallow-subclassing-any=False
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
+
+from stormpsr.errors import InputError
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TemporalConfig(BaseModel):
+    """The settings of a temporal model, by the name of its kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: str
 
 
 class TemporalModel(nn.Module):
@@ -45,6 +65,23 @@ class AveragedModel(TemporalModel):
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         logits_MBC = torch.stack([member(embedding_BND, mask_BN) for member in self.members])
         return torch.logit(torch.sigmoid(logits_MBC).mean(dim=0), eps=1e-6)
+
+
+class TransformerConfig(TemporalConfig):
+    """Self-attention over the frames of a clip and a [CLS] token."""
+
+    kind: Literal["transformer"] = "transformer"
+    width: Positive = 128  # of a token (not in the paper: that of the embeddings)
+    layers: Positive = 6  # of self-attention, one after the other
+    heads: Positive = 8  # of the attention; they share the width
+    mlp_width: Positive = 4096  # inside the perceptron of each layer
+    dropout: Share = 0.0  # not in the paper; slow on a CPU
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> TransformerConfig:
+        if self.width % self.heads:
+            raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads")
+        return self
 
 
 class TransformerModel(TemporalModel):
@@ -88,6 +125,15 @@ class TransformerModel(TemporalModel):
         return self.head(self.encoder(tokens_BNW, src_key_padding_mask=hidden_BN)[:, 0])
 
 
+class LSTMConfig(TemporalConfig):
+    """A long short-term memory. The paper gives no sizes."""
+
+    kind: Literal["lstm"] = "lstm"
+    width: Positive = 256  # of the memory
+    layers: Positive = 2  # one after the other
+    dropout: Share = 0.0  # between the layers
+
+
 class LSTMModel(TemporalModel):
     """A long short-term memory that reads the frames in order; its state after the last one is classified.
 
@@ -104,6 +150,15 @@ class LSTMModel(TemporalModel):
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         output_BNW, _ = self.lstm(embedding_BND * mask_BN[:, :, None])
         return self.head(output_BNW[:, -1])
+
+
+class TCNConfig(TemporalConfig):
+    """Dilated causal convolutions over time. The paper gives no sizes."""
+
+    kind: Literal["tcn"] = "tcn"
+    width: Positive = 256  # channels
+    kernel: Annotated[int, Field(ge=2)] = 3  # frames that a convolution spans, before dilation
+    dropout: Share = 0.0  # after every convolution
 
 
 class TCNModel(TemporalModel):
@@ -152,6 +207,15 @@ class _CausalBlock(nn.Module):
         return feature_BNW + hidden_BNW
 
 
+class MLPConfig(TemporalConfig):
+    """A perceptron over the clip's embeddings, one after the other. The paper gives no sizes."""
+
+    kind: Literal["mlp"] = "mlp"
+    width: Positive = 256  # of what goes to the classifier
+    hidden_width: Positive = 4096  # of the layer before
+    dropout: Share = 0.0  # after the hidden layer
+
+
 class MLPModel(TemporalModel):
     """All embeddings of the clip, one after the other, through two hidden layers. Missing frames are zeros."""
 
@@ -170,6 +234,17 @@ class MLPModel(TemporalModel):
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         return self.head(self.body((embedding_BND * mask_BN[:, :, None]).flatten(1)))
+
+
+class StatesConfig(TemporalConfig):
+    """What each frame says about each component, pooled with shared weights: for little data (not in the paper)."""
+
+    kind: Literal["states"] = "states"
+    members: Positive = 1  # models that are trained side by side and averaged
+    queries: Positive = 8  # averages over the window per component
+    context: Positive = 8  # dimensions of a frame's embedding that all components see
+    hidden_width: Positive = 64  # of the perceptron that reads these averages
+    ends_share: Share = 0.5  # of what the states at the window's ends say of a change, in the answer
 
 
 class StatesModel(TemporalModel):
@@ -242,3 +317,76 @@ class StatesModel(TemporalModel):
         known = [pooled_BCX, context_BX[:, None].expand(-1, n, -1), self.which_CC.expand(batch, -1, -1)]
         output_BC7 = self.compare(torch.cat(known, dim=-1))
         return output_BC7[..., 0], logits_BNC3, output_BC7[..., 1:].unflatten(-1, (2, 3))
+
+
+def averaged_states(*, members: int, **sizes: Any) -> TemporalModel:
+    """One model, or several side by side."""
+    models = [StatesModel(**sizes) for _ in range(members)]
+    return AveragedModel(models) if members > 1 else models[0]
+
+
+# ---------------------------------------------------------------------- the list of them, and those of others
+TEMPORAL_MODELS: Mapping[str, tuple[type[TemporalConfig], Callable[..., nn.Module]]] = {
+    "transformer": (TransformerConfig, TransformerModel),
+    "lstm": (LSTMConfig, LSTMModel),
+    "tcn": (TCNConfig, TCNModel),
+    "mlp": (MLPConfig, MLPModel),
+    "states": (StatesConfig, averaged_states),
+}
+
+
+class UsersConfig(TemporalConfig):
+    """A class of your own, called with (embedding_dim, n_window, n_components, settings): see
+    [the spatio-temporal stream](spatio-temporal-stream.md#a-temporal-model-of-your-own).
+    """
+
+    kind: str  # package.module:Class
+    settings: dict[str, Any] = {}  # whatever the class wants to know; plain values
+
+
+def read_temporal_config(values: Any) -> Any:
+    """The settings of the kind that a table of values names; for pydantic, which complains of anything else."""
+    if not isinstance(values, dict):
+        return values
+    kind = values.get("kind", "transformer")
+    if kind in TEMPORAL_MODELS:
+        return TEMPORAL_MODELS[kind][0].model_validate(values)
+    if not isinstance(kind, str) or ":" not in kind:
+        raise PydanticCustomError("temporal_kind", "is not known")
+    return UsersConfig.model_validate(values)
+
+
+def make_temporal(config: TemporalConfig, *, embedding_dim: int, n_window: int, n_components: int) -> nn.Module:
+    """A new temporal model."""
+    if isinstance(config, UsersConfig):
+        return _users_model(config, embedding_dim, n_window, n_components)
+    make = TEMPORAL_MODELS[config.kind][1]
+    settings = config.model_dump(exclude={"kind"})
+    return make(embedding_dim=embedding_dim, n_frames=n_window, n_components=n_components, **settings)
+
+
+def _users_model(config: UsersConfig, embedding_dim: int, n_window: int, n_components: int) -> nn.Module:
+    """A model of somebody else's class, tried on two clips, so that a mistake is named before hours of training."""
+    make, name = _import_class(config.kind), f"temporal model {config.kind!r}"
+    cure = "it is called as Class(embedding_dim, n_window, n_components, settings), then as model(embedding, mask)"
+    try:
+        model = make(embedding_dim, n_window, n_components, dict(config.settings))
+        with torch.no_grad():
+            clip_BND, mask_BN = torch.zeros(2, n_window, embedding_dim), torch.ones(2, n_window, dtype=torch.bool)
+            logits_BC = model.eval()(clip_BND, mask_BN)
+    except Exception as error:  # whatever goes wrong in there
+        raise InputError(f"{name} does not work ({type(error).__name__}: {error})", cure=cure) from error
+    shape = tuple(getattr(logits_BC, "shape", ()))
+    if not isinstance(model, nn.Module) or shape != (2, n_components):
+        problem = f"{name} gives {shape or type(logits_BC).__name__} for 2 clips"
+        raise InputError(problem, cure=f"forward returns logits of shape (clips, components): (2, {n_components})")
+    return model.train()
+
+
+def _import_class(where: str) -> Any:
+    module, _, attribute = where.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        cure = "write it like package.module:Class; install the package, or put its folder into PYTHONPATH"
+        raise InputError(f"there is no temporal model {where!r} ({error})", cure=cure) from error
