@@ -37,6 +37,35 @@ def test_check_of_good_labels_says_what_it_saw(cli: Call, folder: Path) -> None:
     ]
 
 
+def test_check_takes_the_procedure_beside_the_data(cli: Call, folder: Path, lamp_file: str) -> None:
+    Path(lamp_file).rename(folder / "procedure.yaml")
+    assert "0 errors, 0 warnings" in cli("labels", "check", folder).out
+    (folder / "procedure.yaml").unlink()
+    assert cli("labels", "check", folder).is_refusal("which procedure")
+
+
+def test_check_notices_a_video_that_the_labels_do_not_count(cli: Call, folder: Path, write: Call) -> None:
+    import av
+    import numpy as np
+
+    place = folder / "train" / "1_build"
+    with av.open(str(place / "rgb.mp4"), "w") as film:
+        stream = film.add_stream("libx264", rate=25)
+        stream.width = stream.height = 32
+        stream.pix_fmt = "yuv420p"
+        for _ in range(20):
+            film.mux(stream.encode(av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")))
+        film.mux(stream.encode())
+    outcome = cli("labels", "check", folder, "-p", "lamp.yaml")
+    assert outcome.code == 1
+    assert f"{place / 'rgb.mp4'}: error: the video has 25 frames per second, but the labels count 10" in outcome.out
+    assert f"{STEPS}:2: error: frame 30 lies beyond the end, the recording has 20 frames" in outcome.out
+    write("data/train/1_build/recording.json", '{"fps": 25, "n_frames": 40}')
+    outcome = cli("labels", "check", folder, "-p", "lamp.yaml")
+    assert "per second" not in outcome.out
+    assert f"{place / 'rgb.mp4'}: error: the video has 20 frames, but recording.json says 40" in outcome.out
+
+
 def test_check_with_warnings_only_exits_with_0(cli: Call, folder: Path, write: Call) -> None:
     write(f"data/train/1_build/{STEPS}", GOOD[STEPS] + "00030.jpg,3,again\n")
     outcome = cli("labels", "check", folder, "--procedure", "lamp.yaml")

@@ -140,6 +140,18 @@ def test_a_source_that_gives_nothing_is_refused(run: Run, model_folder: Path, so
     assert words in err.splitlines()[-1]
 
 
+def test_a_camera_that_is_not_there_is_one_line(model_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """OpenCV writes its warnings past Python."""
+    assert main(["run", str(model_folder), "97", "--json"]) == 2
+    error = json.loads(capfd.readouterr().err)["error"]
+    assert error == "there is no camera 97; plug it in, or try another index"
+
+
+def test_one_argument_is_the_source_and_three_are_too_many(run: Run, model_folder: Path) -> None:
+    assert "absent.mp4: there is no such file" in run("run", "absent.mp4")[2]
+    assert "give [MODEL] SOURCE" in run("run", model_folder, "one", "two")[2]
+
+
 def test_a_recording_of_another_procedure_is_refused(
     run: Run, model_folder: Path, world: Path, lamp: Procedure, tmp_path: Path
 ) -> None:
@@ -273,6 +285,9 @@ def test_tuning_stores_the_best_and_draws_the_front(run: Run, model_folder: Path
     assert metrics["tuning"]["objective"] == "f1"
     assert metrics["stream"] == {"event_f1": 0.5}
     assert Path("m/tuning.png").stat().st_size > 5000
+    assert err.startswith("note: 2 recordings to tune on")
+    low, high = told["methods"]["average"]["f1_interval"]
+    assert low <= told["methods"]["average"]["chosen"]["f1"] <= high
     code, out, _ = run("tune", "m", "--data", world, "--method", "temporal")
     assert "Temporal only" in out
     assert "STORM-PSR" not in out

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from stormpsr.cli.options import DataProcedureOption, procedure_of
 from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes
 
 # what a raw file is converted to, and whether with the incorrect installs
@@ -16,39 +17,35 @@ _CONVERTED = (("PSR_labels.csv", False), ("PSR_labels_with_errors.csv", True))
 
 app = typer.Typer(help="Audit and convert label files.", no_args_is_help=True)
 
-ProcedureOption = Annotated[
-    str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
-]
-
 
 @app.command("check")
 def check(
     folder: Annotated[Path, typer.Argument(help="A folder of recordings, or one recording.")],
-    procedure: ProcedureOption,
+    procedure: DataProcedureOption = None,
     expect: Annotated[
         Path | None,
         typer.Option(
-            help="Recordings that must be there: a text file with a name per line, or a folder with a sub-folder or a "
-            "NAME_GT.csv for each."
+            help="Recordings that must be there: a text file with one name per line, or a folder with a subfolder or "
+            "a NAME_GT.csv for each."
         ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Audit a folder of labels: what is wrong, by file and line.
+    """Find errors in labels, by file and line.
 
-    Rows: unknown step ids, out of order, there twice, impossible steps and states, frames beyond the end.
+    In rows: unknown step ids, wrong order, duplicates, impossible steps and states, frames beyond the end.
 
-    Recordings: missing, there twice, without labels, with files that contradict each other.
+    In recordings: missing or duplicate recordings, missing labels, files that contradict each other, a video whose
+    frame rate or number of frames does not match the labels.
 
-    Exit code 1 if there are errors; warnings alone do not count.
+    The exit code is 1 if there are errors; warnings alone do not count.
 
     Example: stormpsr labels check data/meccano_psr --procedure meccano
     """
     from stormpsr.data.audit import audit_labels
-    from stormpsr.procedure.model import Procedure
 
     names = [] if expect is None else _names_in(expect)
-    audit = audit_labels(folder, Procedure.load(procedure), expected_names=names)
+    audit = audit_labels(folder, procedure_of(folder, procedure), expected_names=names)
     if as_json:
         counts = {"recordings": audit.n_recordings, "files": audit.n_files, "steps": audit.n_steps}
         findings = [asdict(finding) for finding in audit.findings]
@@ -94,25 +91,26 @@ def _names_in(source: Path) -> list[str]:
 
 @app.command("convert")
 def convert(
-    raw: Annotated[Path, typer.Argument(help="A PSR_labels_raw.csv, or a folder of recordings that have one.")],
-    procedure: ProcedureOption,
+    raw: Annotated[Path, typer.Argument(help="PSR_labels_raw.csv, or a folder of recordings.")],
+    procedure: DataProcedureOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder to write to; default: beside each raw file.")
+        Path | None, typer.Option("--out", "-o", help="Folder to write to.", show_default="beside each raw file")
     ] = None,
     digits: Annotated[
-        int | None, typer.Option(min=1, max=20, help="Digits of a frame's name; default: as in the raw file.")
+        int | None, typer.Option(min=1, max=20, help="Digits in frame names.", show_default="as in the raw file")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn states over time into steps. PSR_labels_raw.csv into PSR_labels.csv and PSR_labels_with_errors.csv.
+    """Convert states over time to steps.
+
+    Reads PSR_labels_raw.csv and writes PSR_labels.csv and PSR_labels_with_errors.csv.
 
     Example: stormpsr labels convert recordings/ --procedure industreal
     """
     from stormpsr.data.labels import STATES_FILE, Note, read_states, steps_from_states, write_steps
-    from stormpsr.procedure.model import Procedure
 
-    loaded = Procedure.load(procedure)
+    loaded = procedure_of(raw if raw.is_dir() else raw.parent, procedure)
     sources, without = _raw_files(raw)
     notes: list[Note] = []
     # everything is read before anything is written, so that a bad file loses nothing

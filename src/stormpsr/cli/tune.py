@@ -18,52 +18,57 @@ from stormpsr.cli.options import (
     load,
     need,
 )
-from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_table
+from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table, with_interval
 
 if TYPE_CHECKING:
+    from stormpsr.evaluation.summary import GroupSummary
     from stormpsr.recognizer.tuning import Scored
+
+_FEW = 10  # validation recordings
 
 
 def tune_command(
     data: DataOption,
     model: ModelArgument = "vehicle",
     split: Annotated[
-        Literal["train", "val", "all"], typer.Option(help="Which recordings. Never those that the model is judged by.")
+        Literal["train", "val", "all"], typer.Option(help="Which recordings to tune on; never the test recordings.")
     ] = "val",
     objective: Annotated[
         Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"],
-        typer.Option(help="What to make best. f1+pos: their mean; tau: the least delay at nearly the best F1."),
+        typer.Option(help="What to optimise. f1+pos: their mean; tau: the shortest delay at almost the best F1."),
     ] = "f1",
     max_delay: Annotated[
-        float | None, typer.Option(min=0, help="Seconds, for f1-within-delay.", show_default="none")
+        float | None,
+        typer.Option(min=0, help="Longest mean delay in seconds, for f1-within-delay.", show_default="none"),
     ] = None,
     slack: Annotated[
-        float, typer.Option(min=0, max=0.2, help="A score that is so much lower counts as equal; then delay decides.")
+        float, typer.Option(min=0, max=0.2, help="Scores this close count as equal; the shorter delay then wins.")
     ] = 0.005,
     among: Annotated[
         int,
-        typer.Option(min=1, help="Of so many best settings take that which is most like the others; 1: by --slack."),
+        typer.Option(min=1, help="Of the N best settings, take the most typical one; with 1, --slack decides."),
     ] = 1,
     method: MethodsOption = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Where to draw F1 against delay (.png).", show_default="tuning.png in MODEL")
+        Path | None, typer.Option(help="Image of F1 against delay (.png).", show_default="tuning.png in MODEL")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Leave the model as it is.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do not change the model.")] = False,
     cache: CacheOption = None,
     threads: Threads = None,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Choose thresholds, decay and the like for every method, and store them in the model.
+    """Choose the decoding settings of a model.
 
-    One to two thousand settings per method are tried on what the networks said, which is computed once and kept.
+    Tries up to two thousand settings per method on validation recordings and stores the best ones in the model. The
+    predictions of the networks are computed once and kept.
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
     need("tuning a model", "detect")
     from stormpsr.data.dataset import Dataset
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
-    from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, try_settings
+    from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, summary_of, try_settings
 
     check_objective(objective, max_delay, among)
     loaded = load(model, None, None, threads, device)
@@ -78,6 +83,13 @@ def tune_command(
         with Bar(f"tuning {name}", enabled=not as_json) as bar:
             scored[name] = try_settings(loaded, name, labelled, keep=not dry_run, on_progress=bar.count)
         chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
+    summaries = {name: summary_of(loaded, name, labelled, best.settings) for name, best in chosen.items()}
+    if len(labelled) < _FEW:
+        typer.echo(
+            f"note: {counted(len(labelled), 'recording')} to tune on: settings chosen on fewer than {_FEW} may fit "
+            "these alone; see the interval of F1",
+            err=True,
+        )
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
         store_tuned(loaded, chosen, about | {"max_delay_seconds": max_delay, "slack": slack, "among": among})
@@ -86,6 +98,7 @@ def tune_command(
         methods = {
             name: {
                 "chosen": _plain(name, best),
+                "f1_interval": [summaries[name].f1_interval.low, summaries[name].f1_interval.high],
                 "n_settings": len(scored[name]),
                 "pareto_front": [_plain(name, one) for one in pareto_front(scored[name])],
             }
@@ -93,7 +106,8 @@ def tune_command(
         }
         print_json({**about, "stored": not dry_run, "methods": methods, "plot": None if drawn is None else str(drawn)})
         return
-    _print_chosen(scored, chosen, f"{data.name}, {split} ({len(labelled)} recordings), objective {objective}")
+    title = f"{data.name}, {split} ({counted(len(labelled), 'recording')}), objective {objective}"
+    _print_chosen(scored, chosen, summaries, title)
     if drawn is not None:
         typer.echo(f"drawn: {drawn}")
     typer.echo("nothing was stored" if dry_run else f"stored: {loaded.path / 'recognizer.yaml'}")
@@ -126,19 +140,27 @@ def _draw(
     return path
 
 
-def _print_chosen(scored: dict[str, list[Scored]], chosen: dict[str, Scored], title: str) -> None:
+def _print_chosen(
+    scored: dict[str, list[Scored]], chosen: dict[str, Scored], summaries: dict[str, GroupSummary], title: str
+) -> None:
+    """A column per method, so that the table fits into 80 columns."""
     from stormpsr.decoding.methods import resolve_method, title_of
 
     grids = {name: resolve_method(name).grid for name in chosen}
-    columns = list(dict.fromkeys(column for grid in grids.values() for column in grid))
-    rows = []
-    for name, best in chosen.items():
-        cells = [_cell(getattr(best.settings, column)) if column in grids[name] else "" for column in columns]
-        figures = [number(best.pos), number(best.f1), number(best.delay_seconds, 1)]
-        rows.append([title_of(name), str(len(scored[name])), *cells, *figures])
-    words = [column.removeprefix("min_").replace("_", " ") for column in columns]
-    head = ["method", "tried", *words, "POS", "F1", "tau (s)"]
-    print_table(title, head, rows, right=range(1, len(head)))
+    settings = dict.fromkeys(setting for grid in grids.values() for setting in grid)
+    rows = [["settings tried", *(str(len(scored[name])) for name in chosen)]]
+    for setting in settings:
+        cells = [
+            _cell(getattr(best.settings, setting)) if setting in grids[name] else "" for name, best in chosen.items()
+        ]
+        rows.append([setting.replace("_", " "), *cells])
+    groups = summaries.values()
+    rows += [
+        ["POS", *(number(group.pos) for group in groups)],
+        ["F1 (95 % interval)", *(with_interval(group, group.f1, group.f1_interval, 3) for group in groups)],
+        ["tau (s)", *(number(group.delay_seconds, 1) for group in groups)],
+    ]
+    print_table(title, ["", *map(title_of, chosen)], rows, right=range(1, len(chosen) + 1))
 
 
 def _cell(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -23,9 +24,12 @@ from stormpsr.data.labels import (
     steps_from_states,
 )
 from stormpsr.data.layouts import RecordingFolder, find_recordings
+from stormpsr.data.recording import RECORDING_FILE, read_about
+from stormpsr.data.sources import VIDEO_SUFFIXES, Video
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StepKind, bit_string
 
+_RATE_TOLERANCE = 0.01  # 29.97 frames per second are called 30
 Severity = Literal["error", "warning"]
 
 
@@ -74,7 +78,7 @@ def audit_labels(root: str | Path, procedure: Procedure, *, expected_names: Iter
     n_files = n_steps = unchecked = 0
     for recording in recordings:
         n_files += sum((recording.path / file).is_file() for file in LABEL_FILES)
-        n_frames = _length(recording, findings)
+        n_frames = _length(recording, procedure, findings)
         unchecked += n_frames is None
         found, n = _audit_files(recording, procedure, n_frames)
         findings.extend(found)
@@ -91,17 +95,34 @@ def audit_labels(root: str | Path, procedure: Procedure, *, expected_names: Iter
 def audit_recording(recording: RecordingFolder, procedure: Procedure) -> tuple[list[Finding], int]:
     """(what was found, number of steps in `PSR_labels.csv`)."""
     findings: list[Finding] = []
-    n_frames = _length(recording, findings)
+    n_frames = _length(recording, procedure, findings)
     found, n_steps = _audit_files(recording, procedure, n_frames)
     return [*findings, *found], n_steps
 
 
-def _length(recording: RecordingFolder, findings: list[Finding]) -> int | None:
+def _length(recording: RecordingFolder, procedure: Procedure, findings: list[Finding]) -> int | None:
     try:
-        return recording.n_frames()
+        stated = recording.n_frames()
+        videos = [entry for entry in recording.path.iterdir() if entry.suffix.lower() in VIDEO_SUFFIXES]
+        if recording.frames_folder() is not None or len(videos) != 1 or find_spec("av") is None:
+            return stated
+        video = Video.counted(videos[0])
+        findings.extend(_odd_video(video, recording, stated, procedure))
+        return stated or video.n_frames
     except InputError as error:
         findings.append(Finding("error", error.path or str(recording.path), error.line, error.problem))
         return None
+
+
+def _odd_video(video: Video, recording: RecordingFolder, stated: int | None, procedure: Procedure) -> Iterator[Finding]:
+    """A video that has other frames than the labels count."""
+    fps = float(read_about(recording.path / RECORDING_FILE).get("fps") or procedure.fps)
+    if video.fps is not None and abs(video.fps / fps - 1) > _RATE_TOLERANCE:
+        text = f"the video has {video.fps:g} frames per second, but the labels count {fps:g}"
+        yield Finding("error", video.name, None, text)
+    if stated is not None and video.n_frames != stated:
+        text = f"the video has {video.n_frames} frames, but {RECORDING_FILE} says {stated}"
+        yield Finding("error", video.name, None, text)
 
 
 def _audit_files(recording: RecordingFolder, procedure: Procedure, n_frames: int | None) -> tuple[list[Finding], int]:

@@ -67,7 +67,7 @@ class Recording(FrameSource):
 
 def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
     """Find a recording's frames and read its labels; images are only looked for, not read."""
-    about = _read_about(folder.path / RECORDING_FILE)
+    about = read_about(folder.path / RECORDING_FILE)
     source = frames_of(folder, about.get("n_frames"))
     fps, n_frames = float(about.get("fps") or source.fps or procedure.fps), source.n_frames or 0
     states, steps = _read_labels(folder, procedure)
@@ -75,7 +75,8 @@ def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
     return Recording(folder.name, folder.split, folder.path, fps, source, states, steps, n_frames)
 
 
-def _read_about(path: Path) -> dict[str, Any]:
+def read_about(path: Path) -> dict[str, Any]:
+    """What a recording says about itself: `n_frames` and `fps`, where they are there."""
     if not path.is_file():
         return {}
     try:

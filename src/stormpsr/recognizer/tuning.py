@@ -15,6 +15,7 @@ from stormpsr.data.events import StepEvent
 from stormpsr.decoding.methods import resolve_method, title_of
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.metrics import Scores, score
+from stormpsr.evaluation.summary import GroupSummary, summarise
 from stormpsr.recognizer.model_folder import (
     SETTINGS_FILE,
     RecognizerModel,
@@ -83,6 +84,13 @@ def score_settings(
                 on_progress(done, total)
         found += [_mean(own, scores) for own, *scores in zip(part, *columns, strict=True)]
     return found
+
+
+def summary_of(
+    model: RecognizerModel, method: str, recordings: Sequence[LabelledPredictions], settings: Any
+) -> GroupSummary:
+    """The scores of one choice of settings, with bootstrap intervals over the recordings."""
+    return summarise([_score_part(model, method, labelled, [settings])[0] for labelled in recordings]).all
 
 
 def _score_part(
