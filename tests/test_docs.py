@@ -27,6 +27,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 import trimesh
 
@@ -41,7 +42,6 @@ NOT_YET = {
     "docs/recognition.md",
     "docs/report.md",
     "docs/spatio-temporal-stream.md",
-    "docs/synthetic-world.md",
 }
 MOST_NOT_RUN = 12
 FOR_THE_READER = ("make", "pip", "git", ".", "source", "cd", "python3")
@@ -97,30 +97,32 @@ def is_console(block: Block) -> bool:
 Provider = Callable[[Path], None]
 
 
+# A page that draws this set by the same command finds it drawn already: what is complete is left alone.
+WORLD = "synth generate world --train 2 --val 1 --test 1 --size 96 --max-seconds 20"
+VIDEO = "synth generate video --train 0 --val 0 --test 1 --size 160 --max-seconds 15 --video"
+
+
 @pytest.fixture(scope="session")
 def providers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Provider]:
     """What pages may ask for: each puts something into a page's folder. What is drawn is drawn once for all pages."""
+    in_parallel = "PYTEST_XDIST_WORKER" in os.environ
+    drawn = tmp_path_factory.getbasetemp().parent if in_parallel else tmp_path_factory.getbasetemp()
 
-    def drawn(*arguments: str) -> Path:
-        folder = tmp_path_factory.mktemp("drawn") / "world"
-        code = main([*arguments[:2], str(folder), *arguments[2:], "--json"])
-        assert code == 0
-        return folder
+    def draw(command: str) -> Path:
+        group, action, name, *options = command.split()
+        with filelock.FileLock(drawn / f"{name}.lock"):
+            assert main([group, action, str(drawn / name), *options]) == 0
+        return drawn / name
 
-    made: dict[str, Path] = {}
-
-    def world() -> Path:
-        """Three short recordings of the synthetic world, one per split, and the procedure they follow."""
-        if "world" not in made:
-            made["world"] = drawn(
-                *("synth", "generate", "--profile", "quick", "--product", "vehicle", "--size", "64"),
-                *("--train", "1", "--val", "1", "--test", "1", "--workers", "1"),
-            )
-        return made["world"]
+    def world(folder: Path) -> None:
+        shutil.copytree(draw(WORLD), folder / "world")
 
     def recording(folder: Path) -> None:
-        (video,) = sorted(world().rglob("*.mp4"))[:1]
+        (video,) = draw(VIDEO).rglob("*.mp4")
         shutil.copy(video, folder / "recording.mp4")
+
+    def car(folder: Path) -> None:
+        shutil.copytree(str(resources.files("stormpsr") / "examples" / "car"), folder / "car")
 
     def meshes(folder: Path) -> None:
         """Exports of a CAD program: plate.stl and bolt.obj in millimetres, nut.glb in metres."""
@@ -128,13 +130,7 @@ def providers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Provider]:
         trimesh.creation.cylinder(radius=12, height=70, sections=24).export(folder / "bolt.obj")
         trimesh.creation.annulus(r_min=0.0125, r_max=0.03, height=0.02).export(folder / "nut.glb")
 
-    examples = Path(str(resources.files("stormpsr"))) / "examples"
-    return {
-        "car": lambda folder: shutil.copytree(examples / "car", folder / "car") and None,
-        "world": lambda folder: shutil.copytree(world(), folder / "world") and None,
-        "recording.mp4": recording,
-        "meshes": meshes,
-    }
+    return {"car": car, "world": world, "recording.mp4": recording, "meshes": meshes}
 
 
 # ---------------------------------------------------------------------- running it
