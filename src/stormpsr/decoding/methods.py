@@ -9,7 +9,6 @@ Nothing heavier than the standard library is imported here, so that `--help` can
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -293,14 +292,15 @@ def resolve_method(name: str) -> Method:
 
 
 def _import_class(where: str) -> type[Decoder]:
+    """Naming a class imports its module, which must be installed here, or lie in PYTHONPATH."""
     module, _, attribute = where.partition(":")
-    cure = "write it like package.module:Class, and start where the package can be imported"
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # as `python -m` has it: a file beside the data is found however the command was started
     try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"there is no method {where!r} ({error})", cure=cure) from error
+        found = getattr(import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # something that it needs is missing
+        cure = "install the package, or put its folder into PYTHONPATH"
+        raise InputError(f"method {where!r}: there is no module {error.name!r}", cure=cure) from error
     if not (isinstance(found, type) and issubclass(found, Decoder)):
         raise InputError(f"{where!r} is no decoding method", cure="derive it from stormpsr.decoding.methods.Decoder")
     return found

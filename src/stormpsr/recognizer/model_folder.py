@@ -6,6 +6,7 @@ recognizer.yaml   strides, and the settings of each method as tuning left them
 procedure.yaml    what the outputs mean
 stream/           the spatio-temporal stream, a checkpoint (may be missing)
 detector/         the assembly state detector (may be missing, but not both)
+methods/          what methods of decoding have learnt (most learn nothing)
 metrics.json      how good the parts were, and what tuning found
 """
 
@@ -133,7 +134,7 @@ def _line_of(text: str, problem: str) -> int | None:
 
 
 SETTINGS_FILE, PROCEDURE_FILE, METRICS_FILE = "recognizer.yaml", "procedure.yaml", "metrics.json"
-STREAM_FOLDER, DETECTOR_FOLDER = "stream", "detector"
+STREAM_FOLDER, DETECTOR_FOLDER, METHODS_FOLDER = "stream", "detector", "methods"
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,6 +385,8 @@ def pack_model(
         assert procedure is not None
         procedure.save(draft / PROCEDURE_FILE)
         save_settings(draft / SETTINGS_FILE, settings)
+        if (out / METHODS_FOLDER).is_dir():
+            shutil.copytree(out / METHODS_FOLDER, draft / METHODS_FOLDER)
         write_metrics(draft, metrics)
         load_model(draft, device="cpu")  # what cannot be loaded is not packed
     return out
