@@ -328,8 +328,12 @@ def test_evaluating_prints_the_main_table_and_writes_a_run(run: Run, model_folde
 
 def test_the_same_run_is_made_again_and_another_one_is_refused(run: Run, model_folder: Path, world: Path) -> None:
     first = run("evaluate", model_folder, "--data", world, "--out", "a_run", "--json")
+    names = read_run("a_run").names
+    for path in Path("a_run/recordings").glob(f"{names[0]}.*"):  # of a recording that the data does not have any more
+        shutil.copy(path, path.with_stem("gone"))
     again = run("evaluate", model_folder, "--data", world, "--out", "a_run", "--json")
     assert first == again
+    assert read_run("a_run").names == names
     code, _, err = run("evaluate", model_folder, "--data", world, "--split", "val", "--out", "a_run")
     assert code == 2
     assert "the folder holds a run of" in err
