@@ -102,9 +102,9 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name() -> None:
 @pytest.mark.parametrize(
     ("text", "overrides", "expected"),
     [
-        ("clips:\n  windw_frames: 3", (), "my.yaml:2: there is no setting 'clips.windw_frames'; did you mean 'window_"),
-        ("", ("encoder.bckbone=x",), "there is no setting 'encoder.bckbone'; did you mean 'backbone'?"),
-        ("", ("colour=red",), "there is no setting 'colour'; there are: clips, encoder"),
+        ("clips:\n  windw_frames: 3", (), "my.yaml:2: there is no key 'clips.windw_frames'; did you mean 'window_"),
+        ("", ("encoder.bckbone=x",), "there is no key 'encoder.bckbone'; did you mean 'backbone'?"),
+        ("", ("colour=red",), "there is no key 'colour'; there are: clips, encoder"),
         ("clips:\n  n_window: 0", (), "my.yaml:2: clips.n_window is 0: it should be greater than or equal to 1"),
         ("seed: x", (), "my.yaml:1: seed is 'x': it should be a valid integer"),
         ("seed: 1\nseed: 2", (), "my.yaml:2: 'seed' is there twice"),
@@ -113,7 +113,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name() -> None:
         ("", ("seed",), "override 'seed' is not understood; write it like"),
         ("seed: 1", ("seed.x=2",), "override 'seed.x=2': 'seed' is no section"),
         ("", ("temporal.kind=gru",), "temporal.kind is not known; choose: lstm, mlp, states, tcn, transformer, or a"),
-        ("", ("temporal.kind=lstm", "temporal.heads=2"), "there is no setting 'temporal.heads'"),
+        ("", ("temporal.kind=lstm", "temporal.heads=2"), "there is no key 'temporal.heads'"),
         ("", ("clips.window_frames=32",), "clips: n_window is 64, but the window has only 32 frames"),
         ("", ("temporal.heads=7",), "temporal: a width of 128 cannot be divided among 7 heads"),
         ("", ("train_encoder.learning_rate=.nan",), "train_encoder.learning_rate is nan: it should be a finite number"),

@@ -9,18 +9,18 @@ what differs from them, and `-o key=value` changes single settings on top:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
 from stormpsr.data.sampling import ClipDistribution, WrongStates
 from stormpsr.errors import InputError
+from stormpsr.files import read_text
 from stormpsr.models.temporal import (
-    TEMPORAL_MODELS,
     Positive,
     Share,
     StatesConfig,
@@ -28,7 +28,7 @@ from stormpsr.models.temporal import (
     TransformerConfig,
     read_temporal_config,
 )
-from stormpsr.yaml_loader import Problem, compose, guess
+from stormpsr.yaml_loader import Document, guess, parse_yaml, validate
 
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -211,34 +211,21 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     if str(source) in known:
         text = (resources.files("stormpsr") / "presets" / f"{source}.yaml").read_text(encoding="utf-8")
         return parse_config(text, where=str(source), overrides=overrides)
-    path = Path(source)
-    if not path.is_file():
+    if not Path(source).is_file():
         cure = guess(str(source), known, f"give the path of a YAML file or one of: {', '.join(known)}")
         raise InputError(f"there is no preset {str(source)!r}", cure=cure)
-    try:
-        return parse_config(path.read_text(encoding="utf-8"), where=str(path), overrides=overrides)
-    except UnicodeDecodeError as error:
-        raise InputError("this is not text in UTF-8", path=path, cure="save it as UTF-8") from error
+    return parse_config(read_text(source), where=str(source), overrides=overrides)
 
 
 def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:
     """A configuration from YAML text; `where` names the text in complaints."""
-    root = compose(text)
-    if isinstance(root, Problem):
-        root.raise_error(where)
-    if root is not None and not isinstance(root, yaml.MappingNode):
+    read = parse_yaml(text, where)
+    document = Document({} if read.data is None else read.data, where, read.lines)
+    if not isinstance(document.data, dict):
         raise InputError("settings are a table", path=where, line=1, cure="write 'key: value' lines")
-    for node, key in _keys_there_twice(root):
-        raise InputError(f"{key!r} is there twice", path=where, line=node.start_mark.line + 1, cure="remove one")
-    values: dict[str, Any] = yaml.safe_load(text) or {}
     for override in overrides:
-        _override(values, override)
-    if isinstance(values.get("temporal"), dict):
-        values["temporal"].setdefault("kind", TransformerConfig().kind)
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise _explained(error, root, where, overrides) from None
+        _override(document, override)
+    return validate(Config, document)
 
 
 def dump_config(config: Config) -> str:
@@ -247,29 +234,17 @@ def dump_config(config: Config) -> str:
     return text
 
 
-def _keys_there_twice(node: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                yield key, key.value
-            seen.add(key.value)
-            yield from _keys_there_twice(value)
-
-
-def _override(values: dict[str, Any], override: str) -> None:
-    """Set one value, given as `section.key=value` with the value in YAML."""
+def _override(document: Document, override: str) -> None:
+    """Set one value, given as `section.key=value` with the value in YAML; complaints of it do not name the file."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise InputError(f"override {override!r} is not understood", cure="write it like clips.window_frames=64")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text).data
+    except InputError:
         raise InputError(f"the value of override {override!r} is not YAML", cure="put text in quotes") from None
-    if isinstance(value, str):
-        value = _number_if_it_is_one(value)
-    table = values
+    table = document.data
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
@@ -277,53 +252,4 @@ def _override(values: dict[str, Any], override: str) -> None:
     if parts == ["temporal", "kind"] and table.get("kind", TransformerConfig().kind) != value:
         table.clear()  # the preset's sizes are those of another kind of model
     table[parts[-1]] = value
-
-
-def _number_if_it_is_one(text: str) -> str | float:
-    """YAML takes 1e-3 for text, because it has no point; people do not."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-# ---------------------------------------------------------------------- complaining
-def _explained(error: ValidationError, root: yaml.Node | None, where: str, overrides: Sequence[str]) -> InputError:
-    """The first complaint in one line: which setting, where it was set, what is wrong."""
-    first = error.errors()[0]
-    location = [str(part) for part in first["loc"]]
-    name = ".".join(location)
-    from_override = any(o.partition("=")[0].strip() == name or o.startswith(f"{name}.") for o in overrides)
-    path = None if from_override else where
-    line = None if from_override else _line_of(root, location)
-    if first["type"] == "extra_forbidden":
-        known = sorted(_setting_names(Config(), location[:-1]))
-        cure = guess(location[-1], known, f"there are: {', '.join(known)}")
-        return InputError(f"there is no setting {name!r}", path=path, line=line, cure=cure)
-    if first["type"] == "temporal_kind":
-        cure = f"choose: {', '.join(sorted(TEMPORAL_MODELS))}, or a class of your own: package.module:Class"
-        return InputError(f"{name}.kind is not known", path=path, line=line, cure=cure)
-    message = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    given = first["input"]
-    shown = f" is {given!r}: it " if not isinstance(given, dict) else ": " if name else ""
-    return InputError(f"{name}{shown}{message}", path=path, line=line)
-
-
-def _setting_names(config: Config, section: Sequence[str]) -> list[str]:
-    found: Any = config
-    for part in section:
-        found = getattr(found, part, None)
-    return list(type(found).model_fields) if isinstance(found, BaseModel) else list(Config.model_fields)
-
-
-def _line_of(root: yaml.Node | None, location: Sequence[str]) -> int | None:
-    """The line on which a setting, or what stands closest above it, is written."""
-    node, line = root, None
-    for part in location:
-        if not isinstance(node, yaml.MappingNode):
-            break
-        found = next(((key, value) for key, value in node.value if key.value == part), None)
-        if found is None:
-            break
-        line, node = found[0].start_mark.line + 1, found[1]
-    return line
+    document.lines.update({tuple(parts[:n]): 0 for n in range(1, len(parts) + 1)})

@@ -95,7 +95,7 @@ def test_a_preset_without_procedure_asks_for_the_number_of_components(run: Run) 
 def test_a_misspelt_setting_is_explained_in_one_line(run: Run) -> None:
     code, _, err = run("paper-meccano", "-o", "encoder.bakbone=x")
     assert code == 2
-    assert err == "error: there is no setting 'encoder.bakbone'; did you mean 'backbone'?\n"
+    assert err == "error: there is no key 'encoder.bakbone'; did you mean 'backbone'?\n"
 
 
 def test_missing_packages_are_named_with_the_command_that_installs_them(

@@ -110,6 +110,15 @@ def test_check_names_each_problem_with_file_line_and_cure(run: Run) -> None:
     assert third.startswith("good.yaml: fine (1 component, ")
 
 
+def test_check_passes_over_what_only_a_product_has(run: Run) -> None:
+    run("new", "lamp", "-c", "foot", "-c", "pole")
+    text = Path("lamp.yaml").read_text(encoding="utf-8")
+    Path("product.yaml").write_text(f"{text}unit: mm\nmaterials: {{}}\nparts: {{}}\n", encoding="utf-8")
+    assert run("check", "product.yaml").code == 0
+    Path("stray.yaml").write_text(f"{text}unit: mm\n", encoding="utf-8")
+    assert "there is no key 'unit'" in run("check", "stray.yaml").out
+
+
 def test_check_answers_machines(run: Run) -> None:
     Path("empty.yaml").write_text("", encoding="utf-8")
     checked = run("check", "empty.yaml", "meccano", "--json")

@@ -131,7 +131,7 @@ def test_without_images_and_recording_json_the_length_is_unknown(tmp_path: Path)
 
 def test_a_recording_json_that_says_nothing_about_the_length_leaves_it_to_the_images(tmp_path: Path) -> None:
     make(tmp_path / "rgb", "000004.jpg")
-    (tmp_path / "recording.json").write_text("[]")
+    (tmp_path / "recording.json").write_text('{"fps": 10}')
     assert RecordingFolder("r", None, tmp_path).n_frames() == 5
 
 
@@ -141,6 +141,12 @@ def test_a_recording_json_that_says_nothing_about_the_length_leaves_it_to_the_im
         (b'{\n"n_frames": 5,\n}', r"recording\.json:3: this is not JSON"),
         (b"\xff\xfe", "this is not text in UTF-8"),
         (b'{"n_frames": -1}', "n_frames is -1; write the number of frames"),
+        (b"[]", r"recording\.json:1: this is no description of a recording"),
+        (b'{"fps": NaN}', "fps is nan; write the frames per second"),
+        (b'{"fps": 0}', "fps is 0"),
+        (b'{"fps": 1e999}', "fps is inf"),
+        (b'{"fps": "10"}', "fps is '10'"),
+        (b'{"n_frames": 2.5}', "n_frames is 2.5"),
         (b'{"n_frames": true}', "n_frames is True"),
         (b'{"n_frames": "many"}', "n_frames is 'many'"),
     ],

@@ -205,8 +205,8 @@ def test_a_detector_of_another_procedure_is_refused_with_its_folder(
     ("file", "content", "complaint"),
     [
         ("config.yaml", "kind: [", "this is not YAML"),
-        ("config.yaml", "kind: compact", "does not describe a detector"),
-        ("config.yaml", "{kind: compact, settings: {colour: red}}", "unknown setting 'colour'"),
+        ("config.yaml", "kind: compact", "the key 'settings' is missing"),
+        ("config.yaml", "{kind: compact, settings: {colour: red}}", "there is no key 'colour'"),
         ("config.yaml", "{kind: abacus, settings: {}}", "unknown detector 'abacus'"),
         ("config.yaml", "{kind: compact, settings: {image_size: 100}}", "image_size is 100"),
         ("model.safetensors", "nonsense", "the tensors cannot be read"),

@@ -105,7 +105,7 @@ def test_wrong_parts_can_be_told_in_another_way_after_training(run: Run, lamp_da
     ("arguments", "complaint"),
     [
         (["--set", "image_size"], "write it like --set image_size=128"),
-        (["--set", "colour=red"], "unknown setting 'colour'"),
+        (["--set", "colour=red"], "there is no key 'colour'"),
         (["--procedure", "industreal"], "3 states in a row, but 'industreal' has 11 components"),
         (["--images", "nowhere"], "nowhere/annotations.json: there is no such file"),
         (["--boxes", "nowhere"], "nowhere: there is no such folder"),

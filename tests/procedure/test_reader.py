@@ -104,7 +104,7 @@ def test_what_is_shipped_loads(name: str) -> None:
         (CAR.replace("  - wheel", "\t- wheel"), "5: a tab stands here; indent with spaces, YAML forbids tabs"),
         (CAR.replace("  - wheel", "  wheel"), "5: this line has no ':' and no '- '"),
         (CAR.replace("  - wheel", "  -wheel"), "5: this line has no ':' and no '- '"),
-        (CAR.replace("  - wheel", "   - wheel"), "4: a component runs over several lines: 'base - wheel'"),
+        (CAR.replace("  - wheel", "   - wheel"), "4: a text runs over several lines: 'base - wheel'"),
         (
             CAR.replace("    expected", "   expected"),
             "13: the indentation or a quote is wrong here or above; compare w",
@@ -145,9 +145,9 @@ THREE_DIGITS = (
     [
         # keys
         ("fps: 10\n", "", ["1: the key 'fps' is missing; add a line that starts with 'fps:'"]),
-        ("fps:", "fbs:", ["1: the key 'fps' is missing", "2: a procedure has no 'fbs'; did you mean 'fps'?"]),
-        ("fps: 10", "colour: red\nfps: 10", ["2: a procedure has no 'colour'; it has: name, title, fps"]),
-        ("fps: 10", "fps: 10\nfps: 12", ["3: 'fps' is there twice in the procedure; remove one of them"]),
+        ("fps:", "fbs:", ["1: the key 'fps' is missing", "2: there is no key 'fbs'; did you mean 'fps'?"]),
+        ("fps: 10", "colour: red\nfps: 10", ["2: there is no key 'colour'; there are: components, fps, name"]),
+        ("fps: 10", "fps: 10\nfps: 12", ["3: 'fps' is there twice; remove one of them"]),
         ("name: car", "name:", ["1: name must be a word or a line of text"]),
         ("fps: 10", "fps: ten", ["2: fps is 'ten'; write the frames per second of the videos, for example 10"]),
         ("fps: 10", "fps: -1", ["2: fps is '-1'"]),
@@ -155,12 +155,20 @@ THREE_DIGITS = (
         ("fps: 10", "fps: inf", ["2: fps is 'inf'"]),
         # components: what follows from a bad one is not complained about
         ("- wheel", "- base", ["5: component 'base' is there twice; give each component a name of its own"]),
-        ("  - wheel", "  -", ["5: a component must be a word or a line of text"]),
+        ("  - wheel", "  -", ["5: components #2 must be a word or a line of text"]),
         ("- wheel", "- {name: wheel, colour: red}", ["5: colour of component 'wheel' is 'red'; write it like"]),
-        ("- wheel", "- {name: wheel, color: '#aabbcc'}", ["5: a component has no 'color'; did you mean 'colour'?"]),
-        ("- wheel", "- {colour: '#aabbcc'}", ["5: a component without a name; add 'name: ...'"]),
+        (
+            "- wheel",
+            "- {name: wheel, color: '#aabbcc'}",
+            ["5: there is no key 'components #2.color'; did you mean 'colour'?"],
+        ),
+        (
+            "- wheel",
+            "- {colour: '#aabbcc'}",
+            ["5: the key 'components #2.name' is missing; add a line that starts with 'name:'"],
+        ),
         ("- wheel", "- wheel: big", ["5: a ':' makes a table of this name; put a name that contains ':' in quotes"]),
-        ("- wheel", "- |\n    a\n    b", ["5: a component runs over several lines: 'a\\nb'"]),
+        ("- wheel", "- |\n    a\n    b", ["5: a text runs over several lines: 'a\\nb'"]),
         ("  - base\n  - wheel\n", "", ["3: there are no components; list their names"]),
         ("  - base\n  - wheel\n", "  base\n", ["4: components must be a list; start each entry with '- '"]),
         # states
@@ -168,23 +176,31 @@ THREE_DIGITS = (
         ("'11'", "'1'", ["9: state 1 has 1 digit, but"]),
         ("'11'", "'1x'", ["9: '1x' is not a state; write one digit per component, 1 present, 0 absent"]),
         ("'11'", "'10'", ["9: state 10 is class 1 already; remove one of them"]),
-        ("'11'", "[1, 1]", ["9: a state must be a word or a line of text"]),
+        ("'11'", "[1, 1]", ["9: states #3 must be a word or a line of text"]),
         ("'11'", "{name: done}", ["9: a state without digits; add 'state: ...'"]),
-        ("'11'", "{state: '11', nam: done}", ["9: a state has no 'nam'; did you mean 'name'?"]),
+        ("'11'", "{state: '11', nam: done}", ["9: there is no key 'states #3.nam'; did you mean 'name'?"]),
         ("- background", "- {background: b, state: '01'}", ["7: a class is a state, background, or error, not two"]),
         ("- background", "- {background: b, name: c}", ["7: the background class is named twice; write only"]),
-        ("- background", "- background:", ["7: the name of the background class must be a word"]),
+        ("- background", "- background:", ["7: states #1.background must be a word"]),
         # variants
-        ("    initial: '10'\n", "", ["11: variant 'assy' has no initial state; add 'initial: ...' below it"]),
+        ("    initial: '10'\n", "", ["11: the key 'variants.assy.initial' is missing; add a line"]),
         ("initial: '10'", "initial: '111'", [f"12: {THREE_DIGITS}"]),
-        ("    expected:\n      - install wheel\n", "", ["11: variant 'assy' expects no steps; add 'expected:'"]),
+        ("    expected:\n      - install wheel\n", "", ["11: the key 'variants.assy.expected' is missing; add a line"]),
         (
             "    initial: '10'\n    expected:\n      - install wheel\n",
             "    fast\n",
-            ["12: variant 'assy' must be a table"],
+            ["12: variants.assy must be a table"],
         ),
-        ("    expected", "    tempo: 3\n    expected", ["13: a variant has no 'tempo'; it has: initial, expected"]),
-        ("\n      - install wheel", " install wheel", ["13: expected must be a list; start each entry with '- '"]),
+        (
+            "    expected",
+            "    tempo: 3\n    expected",
+            ["13: there is no key 'variants.assy.tempo'; there are: expected, initial"],
+        ),
+        (
+            "\n      - install wheel",
+            " install wheel",
+            ["13: variants.assy.expected must be a list; start each entry with '- '"],
+        ),
         ("install wheel", "install weel", ["14: 'weel' is not a component; did you mean 'wheel'?"]),
         ("install wheel", "install engine", ["14: 'engine' is not a component; there are: base, wheel"]),
         ("install wheel", "mount wheel", ["14: 'mount wheel' is not a step; write 'install NAME', "]),
@@ -216,9 +232,9 @@ def test_a_variants_section_without_variants_is_named() -> None:
         ("  wheel: weel\n", ["16: 'weel' is not a component; did you mean 'wheel'?"]),
         ("  weel: base\n", ["16: 'weel' is not a component; did you mean 'wheel'?"]),
         ("  wheel: wheel\n", ["16: the order has a cycle: 'wheel' waits for 'wheel'; remove one of the lines"]),
-        ("  - wheel\n", ["16: order must be a table; write 'key: value' lines, indented by two spaces"]),
-        ("  wheel: {base: 1}\n", ["16: what 'wheel' requires must be a list"]),
-        ("  wheel: [[[base]]]\n", ["16: a component must be a word"]),
+        ("  - wheel\n", ["15: order must be a table; write 'key: value' lines, indented by two spaces"]),
+        ("  wheel: {base: 1}\n", ["16: order.wheel must be a list"]),
+        ("  wheel: [[[base]]]\n", ["16: order.wheel #1 #1 must be a word"]),
         (
             "  wheel: base\n  base: wheel\n",
             [
@@ -308,7 +324,7 @@ def test_a_path_that_is_no_readable_text_file_is_refused(tmp_path: Path) -> None
     with pytest.raises(InputError, match="there is no such file; give the path"):
         read_source(str(tmp_path / "none.yaml"))
     (tmp_path / "utf16.yaml").write_text(CAR, encoding="utf-16")
-    with pytest.raises(InputError, match="not a text file in UTF-8; save it as UTF-8"):
+    with pytest.raises(InputError, match="not text in UTF-8; save it as UTF-8"):
         read_source(tmp_path / "utf16.yaml")
 
 

@@ -175,7 +175,7 @@ def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("temporal_stride: 0", ":2: temporal_stride is 0"),
-        ("temporal_strid: 4", ":2: temporal_strid is no setting; did you mean 'temporal_stride'"),
+        ("temporal_strid: 4", ":2: there is no key 'temporal_strid'; did you mean 'temporal_stride'"),
         ("bridge_seconds: soon", ":2: bridge_seconds is 'soon'"),
         ("methods:\n  average: {threshold: -1}", "threshold is -1"),
         ("methods:\n  average: {implied_share: 2}", "implied_share is 2"),
@@ -184,7 +184,9 @@ def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
             ":4: treshold is no setting of method 'average'; did you mean",
         ),
         ("methods:\n  avrage: {}", ":3: unknown method 'avrage'; did you mean 'average'"),
-        ("methods: [average]", "methods: a table of tables is needed"),
+        ("methods: [average]", ":2: methods must be a table"),
+        ("temporal_stride: true", ":2: temporal_stride is True"),
+        ("temporal_stride: '4'", ":2: temporal_stride is '4'"),
         ("a: b: c", ":2: a ':' too many"),
     ],
 )

@@ -51,7 +51,7 @@ def test_settings_that_differ_are_named_and_if_they_are_many_the_first(tmp_path:
 
 def test_a_stage_with_a_setting_that_is_gone_says_so(tmp_path: Path) -> None:
     folder = begun(tmp_path, config="clips: {colour: red}\n", finished=False)
-    with pytest.raises(InputError, match=r"not known any more: there is no setting 'clips\.colour'; choose another"):
+    with pytest.raises(InputError, match=r"not known any more: there is no key 'clips\.colour'; choose another"):
         folder.begin(Config(), resume=True)
 
 

@@ -23,8 +23,7 @@ from stormpsr.data.labels import (
     read_steps,
     steps_from_states,
 )
-from stormpsr.data.layouts import RecordingFolder, find_recordings
-from stormpsr.data.recording import RECORDING_FILE, read_about
+from stormpsr.data.layouts import RECORDING_FILE, RecordingFolder, find_recordings, read_about
 from stormpsr.data.sources import VIDEO_SUFFIXES, Video
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StepKind, bit_string
@@ -116,7 +115,7 @@ def _length(recording: RecordingFolder, procedure: Procedure, findings: list[Fin
 
 def _odd_video(video: Video, recording: RecordingFolder, stated: int | None, procedure: Procedure) -> Iterator[Finding]:
     """A video that has other frames than the labels count."""
-    fps = float(read_about(recording.path / RECORDING_FILE).get("fps") or procedure.fps)
+    fps = read_about(recording.path).fps or procedure.fps
     if video.fps is not None and abs(video.fps / fps - 1) > _RATE_TOLERANCE:
         text = f"the video has {video.fps:g} frames per second, but the labels count {fps:g}"
         yield Finding("error", video.name, None, text)

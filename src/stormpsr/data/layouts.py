@@ -5,16 +5,18 @@ Understood: `ROOT/recordings/<split>/<name>/`, `ROOT/<split>/<name>/`, `ROOT/<na
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from stormpsr.data.labels import LABEL_FILES
 from stormpsr.errors import InputError
+from stormpsr.files import read_json_object
 
+RECORDING_FILE = "recording.json"
 SPLITS = ("train", "val", "test")
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
+_MOST_FPS = 1000
 _FRAME_FOLDERS = ("rgb", "RGB")
 
 
@@ -39,8 +41,7 @@ class RecordingFolder:
 
     def n_frames(self) -> int | None:
         """How many frames the recording has, if it says so or if its images are there."""
-        about = self.path / "recording.json"
-        stated = _stated_n_frames(about) if about.is_file() else None
+        stated = read_about(self.path).n_frames
         if stated is not None:
             return stated
         folder = self.frames_folder()
@@ -55,20 +56,30 @@ def _is_image(entry: Path) -> bool:
     return entry.suffix.lower() in IMAGE_SUFFIXES
 
 
-def _stated_n_frames(about: Path) -> int | None:
-    """What a `recording.json` says about the number of frames, if anything."""
-    try:
-        content = json.loads(about.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"this is not JSON: {error.msg}", path=about, line=error.lineno) from error
-    except UnicodeDecodeError as error:
-        raise InputError("this is not text in UTF-8", path=about, cure="save it as UTF-8") from error
-    n_frames = content.get("n_frames") if isinstance(content, dict) else None
-    if n_frames is None:
-        return None
-    if isinstance(n_frames, bool) or not isinstance(n_frames, int) or n_frames < 1:
-        raise InputError(f"n_frames is {n_frames!r}", path=about, cure="write the number of frames, a whole number")
-    return n_frames
+@dataclass(frozen=True, slots=True)
+class RecordingAbout:
+    """What `recording.json` says to us; whatever else it says is for others."""
+
+    fps: float | None = None
+    n_frames: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fps is not None and not 0 < self.fps <= _MOST_FPS:
+            raise InputError(f"fps is {self.fps}", cure=f"write the frames per second, above 0 and up to {_MOST_FPS}")
+        if self.n_frames is not None and self.n_frames < 0:
+            raise InputError(f"n_frames is {self.n_frames}", cure="write the number of frames, a whole number")
+
+
+def read_about(folder: Path) -> RecordingAbout:
+    """The `recording.json` of a recording; nothing is known if there is none."""
+    from stormpsr.yaml_loader import Document, validate
+
+    path = folder / RECORDING_FILE
+    if not path.is_file():
+        return RecordingAbout()
+    content = read_json_object(path, "description of a recording")
+    known = {key: content[key] for key in RecordingAbout.__dataclass_fields__ if key in content}
+    return validate(RecordingAbout, Document(known, path), strict=True)
 
 
 def find_recordings(root: str | Path, split: str | None = None) -> list[RecordingFolder]:

@@ -5,12 +5,10 @@ Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +23,10 @@ from stormpsr.data.labels import (
     read_states,
     read_steps,
 )
-from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.layouts import RecordingFolder, read_about
 from stormpsr.data.sources import Frame, FrameSource, ImageFolder, Video, frames_of
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
-
-RECORDING_FILE = "recording.json"
 
 
 @dataclass(frozen=True)
@@ -67,25 +63,12 @@ class Recording(FrameSource):
 
 def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
     """Find a recording's frames and read its labels; images are only looked for, not read."""
-    about = read_about(folder.path / RECORDING_FILE)
-    source = frames_of(folder, about.get("n_frames"))
-    fps, n_frames = float(about.get("fps") or source.fps or procedure.fps), source.n_frames or 0
+    about = read_about(folder.path)
+    source = frames_of(folder, about.n_frames)
+    fps, n_frames = about.fps or source.fps or procedure.fps, source.n_frames or 0
     states, steps = _read_labels(folder, procedure)
     _check_within(states, steps, n_frames, folder)
     return Recording(folder.name, folder.split, folder.path, fps, source, states, steps, n_frames)
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """What a recording says about itself: `n_frames` and `fps`, where they are there."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"this is not JSON ({error})", path=path) from error
-    if not isinstance(content, dict):
-        raise InputError("this is no description of a recording", path=path)
-    return {key: content[key] for key in ("n_frames", "fps") if isinstance(content.get(key), int | float)}
 
 
 def _read_labels(

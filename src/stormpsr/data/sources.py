@@ -449,7 +449,8 @@ def open_source(
 
 
 def _open_folder(path: Path, procedure: Procedure, fps: float | None, default_fps: float) -> FrameSource:
-    from stormpsr.data.recording import RECORDING_FILE, open_recording  # a recording is a source itself
+    from stormpsr.data.layouts import RECORDING_FILE
+    from stormpsr.data.recording import open_recording  # a recording is a source itself
 
     folder = RecordingFolder(path.resolve().name, None, path)
     images = folder.frames_folder()

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from stormpsr.models.checkpoint import (
     write_folder,
 )
 from stormpsr.procedure.model import Procedure
+from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -115,8 +116,6 @@ class StateDetector(ABC):
 
 UNKNOWN = -100  # of a part whose state nobody knows; torch's losses leave it out
 _CHUNK = 32  # images per forward pass
-
-T = TypeVar("T")
 
 
 class TorchDetector(StateDetector):
@@ -214,13 +213,13 @@ class TorchDetector(StateDetector):
     def load(cls, folder: str | Path) -> TorchDetector:
         """A detector from a folder that `save` wrote."""
         folder = Path(folder)
-        config = read_config(folder)
+        config, document = read_config(folder)
         procedure = Procedure.load(folder / PROCEDURE_FILE)
         try:
-            detector = cls.from_settings(procedure, cls.without_weights(config["settings"]))
-            detector.calibration = numbers_of(Calibration, config.get("calibration", {}))
+            detector = cls.from_settings(procedure, cls.without_weights(config.settings))
         except InputError as error:
-            raise InputError(error.problem, path=folder / CONFIG_FILE, cure=error.cure) from error
+            raise document.located(error) from error
+        detector.calibration = config.calibration
         weights = folder / MODEL_FILE
         if not weights.is_file():
             raise InputError("there is no such file", path=weights, cure="the detector's folder is incomplete")
@@ -276,30 +275,24 @@ class SelfTrainedDetector(TorchDetector):
         """Leave the network trained. What is in the folder is gone on with; it is deleted afterwards."""
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.yaml` of a saved detector."""
+@dataclass(frozen=True)
+class DetectorFile:
+    """What the `config.yaml` of a saved detector says."""
+
+    kind: str
+    settings: dict[str, Any]
+    calibration: Calibration = field(default_factory=Calibration)
+
+    __pydantic_config__ = STRICT_KEYS
+
+
+def read_config(folder: Path) -> tuple[DetectorFile, Document]:
+    """What kind of detector a folder holds, and where that is written."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         problem = "this is not a detector's folder" if folder.is_dir() else "there is no such folder"
         raise InputError(
             problem, path=folder, cure=f"a detector's folder holds {CONFIG_FILE}; 'detect train' makes one"
         )
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"this is not YAML ({str(error).splitlines()[0]})", path=path) from None
-    if not isinstance(config, dict) or not isinstance(config.get("settings"), dict) or "kind" not in config:
-        raise InputError("it does not describe a detector", path=path, cure="it needs 'kind' and 'settings'")
-    return config
-
-
-def numbers_of(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A settings object from a mapping, refusing names it does not have."""
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every caller passes a dataclass
-    unknown = sorted(set(values) - set(known))
-    if unknown:
-        raise InputError(f"unknown setting {unknown[0]!r}", cure=f"settings are: {', '.join(known)}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise InputError(f"a setting of the wrong kind ({error})") from None
+    document = read_yaml(path)
+    return validate(DetectorFile, document, strict=True), document

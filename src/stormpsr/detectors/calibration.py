@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
+from stormpsr.yaml_loader import STRICT_KEYS
 
 Floats = NDArray[np.float64]
 _EDGE = 1e-6  # confidences of exactly 0 and 1 have no logit
@@ -26,6 +27,8 @@ class Calibration:
 
     temperature: float = 1.0
     bias: float = 0.0
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if not (0 < self.temperature < math.inf and math.isfinite(self.bias)):

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from stormpsr.data.boxes import Box
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector, numbers_of
+from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError
 from stormpsr.models.compact_detector import CompactConfig, CompactNet, CompactOutput, Targets
 from stormpsr.models.locator import Locator
 from stormpsr.procedure.model import WRONG, Procedure, StateKind
+from stormpsr.yaml_loader import Document, validate
 
 WrongParts = Literal["error_class", "component_classes", "readout"]
 
@@ -78,7 +79,7 @@ class CompactDetector(StepTrainedDetector):
     def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> CompactDetector:
         own = dict(settings)
         wrong_parts = own.pop("wrong_parts", "readout")
-        return cls(procedure, numbers_of(CompactConfig, own), wrong_parts=wrong_parts)
+        return cls(procedure, validate(CompactConfig, Document(dict(own)), strict=True), wrong_parts=wrong_parts)
 
     @classmethod
     def without_weights(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

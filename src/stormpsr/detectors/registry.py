@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from stormpsr.detectors.base import StateDetector, TorchDetector, read_config
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import CONFIG_FILE
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
@@ -59,11 +58,12 @@ def load_detector(
     device: where it computes: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
     """
     folder = Path(folder)
-    config = read_config(folder)
+    config, document = read_config(folder)
     try:
-        detector: StateDetector = _class_of(str(config["kind"])).load(folder)
+        kind = _class_of(config.kind)
     except InputError as error:
-        raise InputError(error.problem, path=error.path or folder / CONFIG_FILE, cure=error.cure) from error
+        raise document.error(error.problem, ("kind",), error.cure) from error
+    detector: StateDetector = kind.load(folder)
     if isinstance(detector, TorchDetector):
         detector.to(device)
     if procedure is not None:

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from stormpsr.data.boxes import Box, nms
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import Detection, OnStep, SelfTrainedDetector, numbers_of
+from stormpsr.detectors.base import Detection, OnStep, SelfTrainedDetector
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure
+from stormpsr.yaml_loader import STRICT_KEYS, Document, validate
 
 _CANDIDATES = 20  # boxes per image that are looked at
 _RUN = "run"
@@ -38,6 +39,8 @@ class Yolov8Config:
     weights: str = "none"  # 'none', or a .pt file to start from
     mosaic: float = 0.0  # share of images put together from four; hides the small parts that tell states apart
     mixup: float = 0.0  # share of images mixed from two
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if self.model not in {f"yolov8{size}" for size in "nsmlx"}:
@@ -89,7 +92,7 @@ class Yolov8Detector(SelfTrainedDetector):
 
     @classmethod
     def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> Yolov8Detector:
-        return cls(procedure, numbers_of(Yolov8Config, settings))
+        return cls(procedure, validate(Yolov8Config, Document(dict(settings)), strict=True))
 
     def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
         predictions = self.network(image_BSS3.permute(0, 3, 1, 2).float() / 255)

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from stormpsr.data.boxes import Box, nms
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector, numbers_of
+from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure, StateKind
+from stormpsr.yaml_loader import STRICT_KEYS, Document, validate
 
 _CANDIDATES = 20  # boxes per image that are looked at; more would be the same assembly again
 
@@ -30,6 +31,8 @@ class YoloxConfig:
 
     size: str = "n"  # n, t, s, m, l, x: nano to extra large
     image_size: int = 160  # pixels of a side, a multiple of 32
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if self.size not in tuple("ntsmlx"):
@@ -64,7 +67,7 @@ class YoloxDetector(StepTrainedDetector):
 
     @classmethod
     def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> YoloxDetector:
-        return cls(procedure, numbers_of(YoloxConfig, settings))
+        return cls(procedure, validate(YoloxConfig, Document(dict(settings)), strict=True))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         low_B2, high_B2 = batch.corners_B4[:, :2], batch.corners_B4[:, 2:]

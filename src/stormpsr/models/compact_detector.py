@@ -25,6 +25,7 @@ from stormpsr.errors import InputError
 from stormpsr.models.backbones import AttentionPooling
 from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
 from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
+from stormpsr.yaml_loader import STRICT_KEYS
 
 _WRONG_WEIGHT = 4.0  # in the loss of the read-out: of eleven parts hardly ever more than one is wrong
 
@@ -41,6 +42,8 @@ class CompactConfig:
     width: int = 96  # D: channels of the features that are read
     turn_degrees: float = 45.0  # how far crops are turned in training, either way
     heads: int = 4  # of the attention
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if self.image_size < 64 or self.image_size % 32:

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from stormpsr.errors import InputError
+from stormpsr.yaml_loader import ComplaintError
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -352,7 +352,8 @@ def read_temporal_config(values: Any) -> Any:
     if kind in TEMPORAL_MODELS:
         return TEMPORAL_MODELS[kind][0].model_validate(values)
     if not isinstance(kind, str) or ":" not in kind:
-        raise PydanticCustomError("temporal_kind", "is not known")
+        cure = f"choose: {', '.join(sorted(TEMPORAL_MODELS))}, or a class of your own: package.module:Class"
+        raise ComplaintError("temporal.kind is not known", cure)
     return UsersConfig.model_validate(values)
 
 

@@ -1,14 +1,19 @@
-"""Procedures read from YAML files, with line numbers for everything that is wrong."""
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False
+"""Procedures read from YAML files, with line numbers for everything that is wrong.
+
+What a file looks like is checked first, by classes, and what it means afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Annotated, Any
 
-import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from stormpsr.errors import InputError
+from stormpsr.files import read_text
 from stormpsr.procedure.model import (
     AssemblyState,
     Component,
@@ -22,10 +27,9 @@ from stormpsr.procedure.model import (
     parse_step_words,
     step_id_of,
 )
-from stormpsr.yaml_loader import NodeReader, Problem, compose, guess
+from stormpsr.yaml_loader import ComplaintError, Document, Place, Problem, complaints, guess, parse_yaml
 
-_KEYS = ("name", "title", "fps", "components", "states", "variants", "order")
-_NEEDED_KEYS = ("name", "fps", "components", "variants")
+PRODUCT_KEYS = ("unit", "materials", "parts")  # what a product's file has on top of a procedure's
 
 
 def shipped_procedures() -> list[str]:
@@ -48,12 +52,7 @@ def read_source(source: str | Path) -> tuple[str, str]:
         if path.suffix or len(path.parts) > 1:
             raise InputError("there is no such file", path=path, cure=cure)
         raise InputError(f"no procedure {name!r}", cure=guess(name, known, cure))
-    try:
-        return path.read_text(encoding="utf-8-sig"), str(path)
-    except UnicodeDecodeError as error:
-        raise InputError("this is not a text file in UTF-8", path=path, cure="save it as UTF-8") from error
-    except OSError as error:
-        raise InputError(f"it cannot be read ({error.strerror})", path=path) from error
+    return read_text(path), str(path)
 
 
 def load_procedure(source: str | Path) -> Procedure:
@@ -66,243 +65,237 @@ def load_procedure(source: str | Path) -> Procedure:
 
 def check_procedure_text(text: str) -> tuple[Procedure | None, list[Problem]]:
     """The procedure that a YAML text describes, or all that is wrong with it, in the order of the lines."""
-    root = compose(text)
-    if isinstance(root, Problem):
-        return None, [root]
-    reader = _Reader()
-    procedure = reader.procedure(root)
-    problems = sorted(reader.problems, key=lambda problem: problem.line)
+    try:
+        return check_procedure(parse_yaml(text, as_text=True))
+    except InputError as error:
+        return None, [Problem(error.line or 1, error.problem, error.cure)]
+
+
+def check_procedure(document: Document) -> tuple[Procedure | None, list[Problem]]:
+    """The same of a document that was read as text. Keys that only a product has are passed over."""
+    data = document.data
+    if not isinstance(data, dict):
+        return None, [
+            Problem(1, "the file holds no procedure", "run 'stormpsr procedure new' for a template to start from")
+        ]
+    if "parts" in data:
+        data = {key: value for key, value in data.items() if key not in PRODUCT_KEYS}
+    checker = _Checker(document)
+    procedure = None
+    try:
+        procedure = checker.procedure(_File.model_validate(data))
+    except ValidationError as error:
+        for place, problem, cure in complaints(error, _File, data):
+            checker.complain(place, problem, cure or "compare with what 'stormpsr procedure new' writes")
+    problems = sorted(checker.problems, key=lambda problem: problem.line)
     return (None if problems else procedure), problems
 
 
-class _Reader(NodeReader):
-    """Walks the tree of a procedure file."""
+# ---------------------------------------------------------------------- what a file looks like
+Word = Annotated[str, Field(min_length=1)]
 
-    def __init__(self) -> None:
-        super().__init__()
+
+def _or_empty(empty: Any) -> BeforeValidator:
+    """A key without anything behind it is the same as an empty list or table."""
+    return BeforeValidator(lambda value: empty if value is None else value)
+
+
+def _choices(value: Any) -> Any:
+    """What a component requires: a name, names, or lists of alternatives."""
+    value = [value] if isinstance(value, str) else value
+    return [item if isinstance(item, list) else [item] for item in value] if isinstance(value, list) else value
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Component(_Table):
+    name: Word
+    colour: Word | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_a_word(cls, entry: Any) -> Any:
+        if isinstance(entry, dict) and len(entry) == 1 and not entry.keys() & {"name", "colour"}:
+            raise ComplaintError("a ':' makes a table of this name", "put a name that contains ':' in quotes")
+        return entry if isinstance(entry, dict) else {"name": entry}
+
+
+class _State(_Table):
+    """A class: `{state: '110', name: half}`, `{error: something is wrong}`, or one word."""
+
+    state: Word = ""
+    background: Word = ""
+    error: Word = ""
+    name: Word = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_one_of_three(cls, entry: Any) -> Any:
+        if not isinstance(entry, dict):
+            return {entry if entry in ("background", "error") else "state": entry}
+        kinds = [kind for kind in ("state", "background", "error") if kind in entry]
+        if len(kinds) > 1:
+            raise ComplaintError("a class is a state, background, or error, not two of them", "make it two entries")
+        if "name" in entry and kinds in (["background"], ["error"]):
+            raise ComplaintError(f"the {kinds[0]} class is named twice", f"write only '{kinds[0]}: NAME'")
+        if not kinds and not entry.keys() - {"name"}:
+            raise ComplaintError("a state without digits", "add 'state: ...'")
+        return entry
+
+
+class _Variant(_Table):
+    initial: Word
+    expected: Annotated[list[Word], _or_empty([])]
+
+
+class _File(_Table):
+    name: Word
+    title: Word = ""
+    fps: Word
+    components: Annotated[list[_Component], _or_empty([])]
+    states: Annotated[list[_State], _or_empty([])] = []
+    variants: Annotated[dict[str, _Variant], _or_empty({})]
+    order: Annotated[
+        dict[str, Annotated[list[list[Word]], BeforeValidator(_choices), _or_empty([])]], _or_empty({})
+    ] = {}
+
+
+# ---------------------------------------------------------------------- what it means
+class _Checker:
+    """Collects problems instead of stopping at the first."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self.names: list[str] = []
         self.components_are_sure = False  # else complaints that follow from a bad component would drown it
 
-    def procedure(self, root: yaml.Node | None) -> Procedure | None:
-        if not isinstance(root, yaml.MappingNode):
-            cure = "run 'stormpsr procedure new' for a template to start from"
-            self.problems.append(Problem(1, "the file holds no procedure", cure))
-            return None
-        nodes: dict[str, yaml.Node] = {}
-        for key, key_node, value in self.pairs(root, "the procedure"):
-            if key not in _KEYS:
-                self.unknown_key(key, key_node, "a procedure", _KEYS)
-            nodes[key] = value
-        for key in _NEEDED_KEYS:
-            if key not in nodes:
-                self.complain(root, f"the key {key!r} is missing", f"add a line that starts with '{key}:'")
+    def complain(self, place: Place, problem: str, cure: str | None = None) -> None:
+        self.problems.append(Problem(self.document.line(place) or 1, problem, cure))
 
-        components = self.components(nodes["components"]) if "components" in nodes else []
-        names = [component.name for component in components]
-        order = self.order(nodes.get("order"), names)
-        states = self.states(nodes.get("states"), len(names))
-        variants = self.variants(nodes["variants"], names) if "variants" in nodes else []
-        name = self.text(nodes["name"], "name") if "name" in nodes else ""
-        fps = self.fps(nodes["fps"]) if "fps" in nodes else 1.0
-        title = self.text(nodes["title"], "title") if "title" in nodes else ""
+    def procedure(self, file: _File) -> Procedure | None:
+        components = self.components(file.components)
+        fps = self.fps(file.fps)
+        order = self.order(file.order)
+        states = [self.state(number, state) for number, state in enumerate(file.states)]
+        variants = {name: self.variant(name, variant) for name, variant in file.variants.items()}
+        if not variants:
+            self.complain(("variants",), "there is no variant", "add one, with its initial state and expected steps")
         if self.problems:
             return None
         # validated piece by piece, so that every complaint has its line; the bare one cannot complain
-        bare = Procedure(name, tuple(components), (), {"-": Variant("-", (0,) * len(names), ())}, fps, order, title)
+        nothing = {"-": Variant("-", (0,) * len(components), ())}
+        bare = Procedure(file.name, tuple(components), (), nothing, fps, order, file.title)
         self.check_states(bare, states)
         self.check_variants(bare, variants)
         if self.problems:
             return None
-        table = {variant.name: variant for variant, _ in variants}
-        return Procedure(name, tuple(components), tuple(state for state, _ in states), table, fps, order, title)
+        return Procedure(file.name, tuple(components), tuple(states), variants, fps, order, file.title)
 
-    def fps(self, node: yaml.Node) -> float:
-        text = self.text(node, "fps")
+    def fps(self, text: str) -> float:
         try:
             fps = float(text)
         except ValueError:
             fps = 0.0
         if not 0 < fps < float("inf"):
-            self.complain(node, f"fps is {text!r}", "write the frames per second of the videos, for example 10")
-            return 1.0
+            self.complain(("fps",), f"fps is {text!r}", "write the frames per second of the videos, for example 10")
         return fps
 
-    def components(self, node: yaml.Node) -> list[Component]:
+    def components(self, entries: list[_Component]) -> list[Component]:
         components: list[Component] = []
-        n_problems = len(self.problems)
-        items = self.items(node, "components")
-        for item in items:
-            name, colour = self.component_words(item)
-            if name and any(name == component.name for component in components):
-                self.complain(item, f"component {name!r} is there twice", "give each component a name of its own")
+        for number, entry in enumerate(entries):
+            if entry.name in self.names:
+                problem = f"component {entry.name!r} is there twice"
+                self.complain(("components", number), problem, "give each component a name of its own")
             try:
-                components.append(Component(name or "?", colour))
+                components.append(Component(entry.name, entry.colour))
             except InputError as error:
-                self.complain(item, error.problem, error.cure)
-        if not items and len(self.problems) == n_problems:
-            self.complain(node, "there are no components", "list their names, one per line, each after '- '")
-        self.components_are_sure = len(self.problems) == n_problems
+                self.complain(("components", number), error.problem, error.cure)
+            self.names.append(entry.name)
+        if not entries:
+            self.complain(("components",), "there are no components", "list their names, one per line, each after '- '")
+        self.components_are_sure = not self.problems
         return components
 
-    def component_words(self, item: yaml.Node) -> tuple[str, str | None]:
-        """(name, colour) of an entry in the list of components."""
-        if not isinstance(item, yaml.MappingNode):
-            return self.text(item, "a component"), None
-        name, colour = "", None
-        pairs = list(self.pairs(item, "a component"))
-        if len(pairs) == 1 and pairs[0][0] not in ("name", "colour"):
-            self.complain(item, "a ':' makes a table of this name", "put a name that contains ':' in quotes")
-            return "", None
-        for key, key_node, value in pairs:
-            if key == "name":
-                name = self.text(value, "the name")
-            elif key == "colour":
-                colour = self.text(value, "the colour") or None
-            else:
-                self.unknown_key(key, key_node, "a component", ("name", "colour"))
-        if not any(key == "name" for key, _, _ in pairs):
-            self.complain(item, "a component without a name", "add 'name: ...'")
-        return name, colour
-
-    def order(self, node: yaml.Node | None, names: Sequence[str]) -> dict[str, tuple[tuple[str, ...], ...]]:
-        order: dict[str, tuple[tuple[str, ...], ...]] = {}
-        lines: dict[str, yaml.Node] = {}
-        for name, key_node, value in self.pairs(node, "order"):
-            self.known(name, key_node, names)
-            choices: list[tuple[str, ...]] = []
-            single = isinstance(value, yaml.ScalarNode)
-            for item in [value] if single else self.items(value, f"what {name!r} requires"):
-                alternatives = self.items(item, "alternatives") if isinstance(item, yaml.SequenceNode) else [item]
-                choice = tuple(self.text(alternative, "a component") for alternative in alternatives)
-                for alternative, other in zip(alternatives, choice, strict=True):
-                    self.known(other, alternative, names)
-                if choice:
-                    choices.append(choice)
-            order[name], lines[name] = tuple(choices), key_node
-        for name in cycle_members(list(names), order):
+    def order(self, entries: dict[str, list[list[str]]]) -> dict[str, tuple[tuple[str, ...], ...]]:
+        order = {name: tuple(tuple(choice) for choice in choices if choice) for name, choices in entries.items()}
+        for name, choices in order.items():
+            for other in (name, *(other for choice in choices for other in choice)):
+                self.known(other, ("order", name))
+        for name in cycle_members(self.names, order):
             others = ", ".join(repr(a) for choice in order[name] for a in choice)
-            self.complain(lines[name], f"the order has a cycle: {name!r} waits for {others}", "remove one of the lines")
+            problem = f"the order has a cycle: {name!r} waits for {others}"
+            self.complain(("order", name), problem, "remove one of the lines")
         return order
 
-    def known(self, name: str, node: yaml.Node, names: Sequence[str]) -> None:
-        if name and name not in names and self.components_are_sure:
-            self.complain(node, f"{name!r} is not a component", guess(name, names, f"there are: {', '.join(names)}"))
+    def known(self, name: str, place: Place) -> None:
+        if name not in self.names and self.components_are_sure:
+            cure = guess(name, self.names, f"there are: {', '.join(self.names)}")
+            self.complain(place, f"{name!r} is not a component", cure)
 
     # ------------------------------------------------------------------ states
-    def bits(self, node: yaml.Node, text: str, n_components: int) -> StateBits | None:
+    def bits(self, text: str, place: Place) -> StateBits:
         if set(text) - {"0", "1"}:
-            self.complain(node, f"{text!r} is not a state", "write one digit per component, 1 present, 0 absent")
-            return None
-        if text and len(text) != n_components and self.components_are_sure:
+            self.complain(place, f"{text!r} is not a state", "write one digit per component, 1 present, 0 absent")
+            return ()
+        if len(text) != len(self.names) and self.components_are_sure:
             digits = f"{len(text)} digit{'s' if len(text) > 1 else ''}"
-            problem = f"state {text} has {digits}, but the number of components is {n_components}"
-            self.complain(node, problem, "write one digit per component, in their order")
-        return tuple(int(digit) for digit in text) or None
+            problem = f"state {text} has {digits}, but the number of components is {len(self.names)}"
+            self.complain(place, problem, "write one digit per component, in their order")
+        return tuple(int(digit) for digit in text)
 
-    def states(self, node: yaml.Node | None, n_components: int) -> list[tuple[AssemblyState, yaml.Node]]:
-        states: list[tuple[AssemblyState, yaml.Node]] = []
-        for item in self.items(node, "states"):
-            if isinstance(item, yaml.MappingNode):
-                kind, name, bits = self.state_table(item, n_components)
-            else:
-                name = self.text(item, "a state")
-                kind = StateKind(name) if name in ("background", "error") else StateKind.ASSEMBLY
-                bits = self.bits(item, name, n_components) if kind is StateKind.ASSEMBLY else None
-            states.append((AssemblyState(len(states), kind, name or bit_string(bits or ()), bits), item))
-        return states
+    def state(self, number: int, entry: _State) -> AssemblyState:
+        if entry.state:
+            bits = self.bits(entry.state, ("states", number))
+            return AssemblyState(number, StateKind.ASSEMBLY, entry.name or entry.state, bits or None)
+        kind = StateKind.BACKGROUND if entry.background else StateKind.ERROR
+        return AssemblyState(number, kind, entry.background or entry.error, None)
 
-    def state_table(self, item: yaml.Node, n_components: int) -> tuple[StateKind, str, StateBits | None]:
-        """A state written as a table: `{state: '110', name: half}`, `{error: something is wrong}`."""
-        kind, name, bits = StateKind.ASSEMBLY, "", None
-        keys = []
-        for key, key_node, value in self.pairs(item, "a state"):
-            keys.append(key)
-            if key in ("background", "error"):
-                kind, name = StateKind(key), self.text(value, f"the name of the {key} class")
-            elif key == "state":
-                bits = self.bits(value, self.text(value, "a state"), n_components)
-            elif key == "name":
-                name = self.text(value, "the name")
-            else:
-                self.unknown_key(key, key_node, "a state", ("state", "name", "background", "error"))
-        if len({"state", "background", "error"} & set(keys)) > 1:
-            self.complain(item, "a class is a state, background, or error, not two of them", "make it two entries")
-        elif not {"state", "background", "error"} & set(keys):
-            self.complain(item, "a state without digits", "add 'state: ...'")
-        elif "name" in keys and "state" not in keys:
-            self.complain(item, f"the {kind.value} class is named twice", f"write only '{kind.value}: NAME'")
-        return kind, name, bits
-
-    def check_states(self, bare: Procedure, states: list[tuple[AssemblyState, yaml.Node]]) -> None:
+    def check_states(self, bare: Procedure, states: list[AssemblyState]) -> None:
         seen: dict[StateBits, int] = {}
-        for state, node in states:
+        for state in states:
             if state.bits is None:
                 continue
+            place, digits = ("states", state.state_class), bit_string(state.bits)
             for problem in bare.bits_problems(state.bits):
-                self.complain(node, f"state {bit_string(state.bits)}: {problem}", _what_is_missing(bare, state.bits))
+                self.complain(place, f"state {digits}: {problem}", _what_is_missing(bare, state.bits))
             if state.bits in seen:
-                cure = "remove one of them"
-                self.complain(node, f"state {bit_string(state.bits)} is class {seen[state.bits]} already", cure)
+                self.complain(place, f"state {digits} is class {seen[state.bits]} already", "remove one of them")
             seen.setdefault(state.bits, state.state_class)
 
     # ------------------------------------------------------------------ variants
-    def variants(self, node: yaml.Node, names: Sequence[str]) -> list[tuple[Variant, yaml.Node]]:
-        n_problems = len(self.problems)
-        variants = [
-            (self.variant(name, key_node, value, names), key_node)
-            for name, key_node, value in self.pairs(node, "variants")
-        ]
-        if not variants and len(self.problems) == n_problems:
-            self.complain(node, "there is no variant", "add one, with its initial state and expected steps")
-        return variants
+    def variant(self, name: str, entry: _Variant) -> Variant:
+        place = ("variants", name)
+        initial = self.bits(entry.initial, (*place, "initial"))
+        steps = {self.step(text, (*place, "expected", number)) for number, text in enumerate(entry.expected)}
+        return Variant(name, initial, tuple(sorted(steps)))
 
-    def variant(self, name: str, key_node: yaml.Node, node: yaml.Node, names: Sequence[str]) -> Variant:
-        initial: StateBits | None = None
-        expected: list[int] = []
-        keys = []
-        if not isinstance(node, yaml.MappingNode) and not self.is_absent(node):
-            self.complain(node, f"variant {name!r} must be a table", "indent 'initial:' and 'expected:' below its name")
-            return Variant(name, (), ())
-        for key, inner, content in self.pairs(node, f"variant {name!r}"):
-            keys.append(key)
-            if key == "initial":
-                initial = self.bits(content, self.text(content, "the initial state"), len(names))
-            elif key == "expected":
-                expected = [self.step(item, names) for item in self.items(content, "expected")]
-            else:
-                self.unknown_key(key, inner, "a variant", ("initial", "expected"))
-        if "initial" not in keys:
-            self.complain(key_node, f"variant {name!r} has no initial state", "add 'initial: ...' below it")
-        if "expected" not in keys:
-            cure = "add 'expected:' with a list of steps below it"
-            self.complain(key_node, f"variant {name!r} expects no steps", cure)
-        return Variant(name, initial or (), tuple(sorted(set(expected))))
-
-    def step(self, node: yaml.Node, names: Sequence[str]) -> int:
+    def step(self, text: str, place: Place) -> int:
         """A step by id, or in words: `install front wheel`, `remove front wheel`."""
-        text = self.text(node, "a step")
         if text.isascii() and text.isdigit():
-            last = step_id_of(len(names) - 1, StepKind.REMOVE)
+            last = step_id_of(len(self.names) - 1, StepKind.REMOVE)
             if len(text) < 10 and int(text) <= last:
                 return int(text)
             if self.components_are_sure:
-                self.complain(node, f"step id {text[:20]} does not exist", f"ids go from 0 to {last}")
+                self.complain(place, f"step id {text[:20]} does not exist", f"ids go from 0 to {last}")
             return 0
         kind, name = parse_step_words(text)
         if kind is None:
-            part = text if text in names else "NAME"
-            if text:
-                cure = f"write 'install {part}', 'incorrectly install {part}' or 'remove {part}'"
-                self.complain(node, f"{text!r} is not a step", cure)
+            part = text if text in self.names else "NAME"
+            cure = f"write 'install {part}', 'incorrectly install {part}' or 'remove {part}'"
+            self.complain(place, f"{text!r} is not a step", cure)
             return 0
-        self.known(name, node, names)
-        return step_id_of(names.index(name), kind) if name in names else 0
+        self.known(name, place)
+        return step_id_of(self.names.index(name), kind) if name in self.names else 0
 
-    def check_variants(self, bare: Procedure, variants: list[tuple[Variant, yaml.Node]]) -> None:
-        for variant, node in variants:
+    def check_variants(self, bare: Procedure, variants: dict[str, Variant]) -> None:
+        for name, variant in variants.items():
             for problem in bare.variant_problems(variant):
                 unbuildable = bare.build_order(variant.initial) is None
                 cure = _what_is_missing(bare, variant.initial) if unbuildable else "change one of the two"
-                self.complain(node, f"variant {variant.name!r}: {problem}", cure)
+                self.complain(("variants", name), f"variant {name!r}: {problem}", cure)
 
 
 def _what_is_missing(procedure: Procedure, bits: StateBits) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from stormpsr.detectors.base import DEFAULT_MIN_CONFIDENCE
 from stormpsr.errors import InputError
 from stormpsr.files import digest, read_json_object, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure
-from stormpsr.yaml_loader import Problem, compose, guess
+from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
 
 if TYPE_CHECKING:
     from stormpsr.recognizer.networks import Networks
@@ -48,15 +48,15 @@ class RecognizerSettings:
     bridge_seconds: float = 0.5  # the longest gap in which the last frame stands in for those that did not come
     methods: Mapping[str, Any] = field(default_factory=dict)  # what differs from a method's defaults
 
+    __pydantic_config__ = STRICT_KEYS
+
     def __post_init__(self) -> None:
         for name in ("temporal_stride", "detector_stride"):
-            stride = getattr(self, name)
-            if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
-                raise InputError(f"{name} is {stride!r}, but it must be a whole number of at least 1")
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}, but it must be a whole number of at least 1")
         for name, high in (("detector_min_confidence", 1.0), ("bridge_seconds", 60.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
-                raise InputError(f"{name} is {value!r}, but it must lie between 0 and {high:g}")
+            if not 0 <= getattr(self, name) <= high:
+                raise InputError(f"{name} is {getattr(self, name)}, but it must lie between 0 and {high:g}")
 
     def bridge_ticks(self, fps: float) -> int:
         return int(self.bridge_seconds * fps)
@@ -94,43 +94,24 @@ def load_settings(path: Path) -> RecognizerSettings:
     """Read `recognizer.yaml`; what is not in it has its default."""
     if not path.is_file():
         raise InputError("there is no such file", path=path, cure="'stormpsr model pack' makes a model's folder")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError("this is not text in UTF-8", path=path, cure="save it as UTF-8") from error
-    root = compose(text)
-    if isinstance(root, Problem):
-        root.raise_error(path)
-    plain = yaml.safe_load(text)
-    if not isinstance(plain, dict) or plain.pop("format", None) != _FORMAT:
+    document = read_yaml(path)
+    if not isinstance(document.data, dict) or document.data.pop("format", None) != _FORMAT:
         raise InputError("this does not describe a recogniser", path=path, cure=f"it begins with 'format: {_FORMAT}'")
-    try:
-        return _settings_of(plain)
-    except InputError as error:
-        raise InputError(error.problem, path=path, line=_line_of(text, error.problem), cure=error.cure) from None
-
-
-def _settings_of(plain: dict[str, Any]) -> RecognizerSettings:
-    methods = plain.pop("methods", None) or {}
-    if not isinstance(methods, dict) or not all(isinstance(own, dict) for own in methods.values()):
-        raise InputError("methods: a table of tables is needed", cure="write 'methods:', then 'average:', indented")
-    methods = {str(name): own for name, own in methods.items()}
-    known = [entry.name for entry in fields(RecognizerSettings) if entry.name != "methods"]
-    for key in plain:
-        if key not in known:
-            raise InputError(f"{key} is no setting", cure=guess(str(key), known, f"there are: {', '.join(known)}"))
+    document.lines.pop(("format",))
+    settings = validate(RecognizerSettings, document, strict=True)
     # a class of somebody's own is imported when it is asked for, not to read a file
-    read = {
-        str(name): own if ":" in str(name) else resolve_method(str(name)).settings(own) for name, own in methods.items()
-    }
-    return RecognizerSettings(**plain, methods=read)
+    named = [name for name in settings.methods if ":" not in name]
+    return replace(settings, methods={**settings.methods, **{name: _method(name, document) for name in named}})
 
 
-def _line_of(text: str, problem: str) -> int | None:
-    """The first line that begins with the setting that a complaint begins with."""
-    word = problem.replace("unknown method", "").strip(" '").split("'")[0].split()[0].rstrip(":")
-    lines = text.splitlines()
-    return next((i for i, line in enumerate(lines, start=1) if line.strip().startswith(f"{word}:")), None)
+def _method(name: str, document: Document) -> Any:
+    """The settings of a method."""
+    try:
+        method = resolve_method(name)
+        validate(method.decoder_class.Settings, document, at=("methods", name), strict=True)
+        return method.settings(document.at(("methods", name)))
+    except InputError as error:
+        raise error if error.path else document.located(error) from None
 
 
 SETTINGS_FILE, PROCEDURE_FILE, METRICS_FILE = "recognizer.yaml", "procedure.yaml", "metrics.json"

@@ -23,6 +23,7 @@ from typing import Any
 from stormpsr import __version__
 from stormpsr.data.images import Image, read_image
 from stormpsr.data.labels import frame_name
+from stormpsr.data.layouts import RECORDING_FILE
 from stormpsr.data.sources import Frame, FrameSource
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import draft_of, read_json_object, replacing_folder, write_json
@@ -31,7 +32,6 @@ from stormpsr.synthetic.profiles import profile_named
 from stormpsr.synthetic.recording_spec import DatasetSpec, RecordingSpec, product_digest
 
 DATASET_FILE = "dataset.json"
-RECORDING_FILE = "recording.json"
 ATTEMPTS = 3
 
 OnProgress = Callable[[str, int, int], None]  # recording id, frames drawn, frames in all

@@ -1,3 +1,4 @@
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False
 """A product: what is assembled, as data. The procedure it follows, the shape of every part, where it goes.
 
 `Product.load("vehicle")` reads a shipped product, `Product.load("my/product.yaml")` a file of your own. The file is
@@ -6,28 +7,26 @@ a procedure file (components, states, variants, order) with three more keys: `un
 
 Frames: a part's shape is given in the part's own frame, its `pose_44` takes it to the assembly's frame, in which the
 finished product stands on z = 0 around the origin. Lengths are metres.
-
-Products as YAML files: a procedure file with `unit`, `materials` and `parts`, read with line numbers.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
-from stormpsr.procedure.reader import check_procedure_text
+from stormpsr.procedure.reader import PRODUCT_KEYS, check_procedure
 from stormpsr.synthetic.meshes import PRIMITIVES, Mesh, load_mesh, merge, pose_matrix
+from stormpsr.yaml_loader import ComplaintError, Document, guess, read_yaml, validate
 
 Floats = NDArray[np.float32]
 
@@ -181,13 +180,91 @@ class Product:
         return one.replaces == other.name or other.replaces == one.name
 
 
-_OWN_KEYS = ("unit", "materials", "parts")
+# ---------------------------------------------------------------------- what a file looks like
 _UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
-_PART_KEYS = ("shape", "at", "turn", "wrong", "rest", "approach", "tool", "on", "replaces")
-_PIECE_KEYS = ("material", "at", "turn", "file", "scale", "max_triangles")
-_DEFAULT_MAX_TRIANGLES = 1200
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Size = Annotated[float, Field(allow_inf_nan=False, gt=0)]
+Pair = tuple[Number, Number]
+Triple = tuple[Number, Number, Number]
 
 
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Placed(_Table):
+    """Something that is shifted and turned."""
+
+    at: Triple = (0.0, 0.0, 0.0)
+    turn: Triple = (0.0, 0.0, 0.0)
+
+    def pose_44(self, unit: float) -> Floats:
+        x, y, z = self.at
+        return pose_matrix((x * unit, y * unit, z * unit), self.turn)
+
+
+class _PieceBase(_Placed):
+    """A mesh file, or one of the primitives, which are fields of their own."""
+
+    material: str
+    file: str | None = None
+    scale: Size | None = None
+    max_triangles: Annotated[int, Field(ge=1)] = 1200
+
+    @model_validator(mode="after")
+    def _has_one_shape(self) -> _PieceBase:
+        if len(self.model_fields_set & {"file", *PRIMITIVES}) != 1:
+            raise ComplaintError("a piece needs one shape", f"use one of: file, {', '.join(PRIMITIVES)}")
+        return self
+
+
+def _sizes_of(kind: str) -> Any:
+    """The class of a primitive's sizes."""
+    _, required, optional = PRIMITIVES[kind]
+    types = {"size": tuple[Size, Size, Size], "holes": list[Pair]}
+    sizes: dict[str, Any] = {key: (types.get(key, Size), ...) for key in required}
+    sizes |= {key: (types.get(key, Size), None) for key in optional}
+    return create_model(kind, __base__=_Table, **sizes)
+
+
+if TYPE_CHECKING:
+    _Piece = _PieceBase
+else:
+    _Piece = create_model("_Piece", __base__=_PieceBase, **{kind: (_sizes_of(kind), None) for kind in PRIMITIVES})
+
+
+class _Wrong(_Table):
+    name: str
+    shift: Triple = (0.0, 0.0, 0.0)
+    turn: Triple = (0.0, 0.0, 0.0)
+
+
+class _Part(_Placed):
+    shape: Annotated[list[_Piece], Field(min_length=1)]
+    wrong: list[_Wrong] = []
+    rest: Triple = (0.0, 0.0, 0.0)
+    approach: Triple = (0.0, 0.0, 1.0)
+    tool: bool = False
+    on: list[str] = []
+    replaces: str | None = None
+
+
+class _Material(_Table):
+    hue: Pair
+    saturation: Pair
+    value: Pair
+    shine: Number = 0.3
+
+
+class _File(_Table):
+    """What a product's file has on top of a procedure's."""
+
+    unit: Literal["m", "cm", "mm"] = "m"
+    materials: dict[str, _Material]
+    parts: dict[str, _Part]
+
+
+# ---------------------------------------------------------------------- reading
 def shipped_products() -> list[str]:
     """Names of the products that come with the package."""
     folder = resources.files("stormpsr.synthetic") / "products"
@@ -203,188 +280,83 @@ def load_product(source: str | Path) -> Product:
     if not path.is_file():
         known = ", ".join(shipped_products())
         raise InputError(f"no product {str(source)!r}", cure=f"give the path of a YAML file or one of: {known}")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"this is not YAML: {error.problem}", path=path, line=line) from error
-    except UnicodeDecodeError as error:
-        raise InputError("this is not a text file in UTF-8", path=path, cure="save it as UTF-8") from error
-    if not isinstance(root, yaml.MappingNode):
+    document = read_yaml(path, as_text=True)
+    if not isinstance(document.data, dict):
         raise InputError("the file holds no product", path=path, line=1, cure="see the documentation on products")
-    procedure, problems = check_procedure_text(_without_keys(text, root, _OWN_KEYS))
+    own = {key: value for key, value in document.data.items() if key in PRODUCT_KEYS}
+    file = validate(_File, Document(own, path, document.lines))
+    procedure, problems = check_procedure(document)
     if problems or procedure is None:
         problems[0].raise_error(path)
-    return _Reader(path, procedure).product(root)
-
-
-def _without_keys(text: str, root: yaml.MappingNode, keys: Sequence[str]) -> str:
-    """The text with some top-level keys blanked, so that the rest keeps its line numbers."""
-    lines = text.splitlines()
-    starts = [key.start_mark.line for key, _ in root.value] + [len(lines)]
-    for index, (key, _) in enumerate(root.value):
-        if key.value in keys:
-            for line in range(starts[index], starts[index + 1]):
-                lines[line] = ""
-    return "\n".join(lines) + "\n"
+    return _Reader(path, document, procedure, file).product()
 
 
 class _Reader:
-    """Reads the keys that a procedure file does not have."""
+    """Makes a product of what the file says."""
 
-    def __init__(self, path: Path, procedure: Procedure) -> None:
-        self.path = path
-        self.procedure = procedure
+    def __init__(self, path: Path, document: Document, procedure: Procedure, file: _File) -> None:
+        self.path, self.document, self.procedure, self.file = path, document, procedure, file
         self.names = [component.name for component in procedure.components]
-        self.materials: dict[str, Material] = {}
-        self.unit = 1.0
+        self.unit = _UNITS[file.unit]
 
-    # ------------------------------------------------------------------ small pieces
-    def fail(self, node: yaml.Node, problem: str, cure: str | None = None) -> NoReturn:
-        raise InputError(problem, path=self.path, line=node.start_mark.line + 1, cure=cure)
+    def component(self, name: str, *place: str | int) -> str:
+        if name not in self.names:
+            cure = guess(name, self.names, f"components: {', '.join(self.names)}")
+            raise self.document.error(f"{name!r} is not a component", place, cure)
+        return name
 
-    def table(self, node: yaml.Node | None, what: str, known: Sequence[str] | None = None) -> dict[str, yaml.Node]:
-        if not isinstance(node, yaml.MappingNode):
-            if node is None:
-                raise InputError(f"the key {what!r} is missing", path=self.path, cure=f"add '{what}:'")
-            self.fail(node, f"{what} must be a table of 'key: value' lines")
-        entries: dict[str, yaml.Node] = {}
-        for key_node, value in node.value:
-            key = str(key_node.value)
-            if known is not None and key not in known:
-                self.fail(key_node, f"{what} has no {key!r}", f"it has: {', '.join(known)}")
-            if key in entries:
-                self.fail(key_node, f"{key!r} is there twice in {what}", "remove one of them")
-            entries[key] = value
-        return entries
-
-    def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
-        if not isinstance(node, yaml.SequenceNode):
-            self.fail(node, f"{what} must be a list", "start each entry with '- '")
-        return list(node.value)
-
-    def number(self, node: yaml.Node, what: str, *, positive: bool = False) -> float:
-        try:
-            value = float(node.value)
-        except (TypeError, ValueError):
-            self.fail(node, f"{what} must be a number")
-        if not np.isfinite(value):
-            self.fail(node, f"{what} is {node.value}, but it must be a finite number")
-        if positive and value <= 0:
-            self.fail(node, f"{what} is {node.value}, but a size must be more than 0")
-        return value
-
-    def numbers(self, node: yaml.Node, what: str, count: int, *, positive: bool = False) -> tuple[float, ...]:
-        values = tuple(self.number(item, what, positive=positive) for item in self.items(node, what))
-        if len(values) != count:
-            self.fail(node, f"{what} has {len(values)} numbers, but it needs {count}")
-        return values
-
-    def yes(self, node: yaml.Node, what: str) -> bool:
-        value = yaml.safe_load(yaml.serialize(node))
-        if not isinstance(value, bool):
-            self.fail(node, f"{what} must be true or false")
-        return value
-
-    def component(self, node: yaml.Node) -> str:
-        if node.value not in self.names:
-            close = difflib.get_close_matches(str(node.value), self.names, n=1)
-            cure = f"did you mean {close[0]!r}?" if close else f"components: {', '.join(self.names)}"
-            self.fail(node, f"{node.value!r} is not a component", cure)
-        return str(node.value)
-
-    # ------------------------------------------------------------------ the whole
-    def product(self, root: yaml.MappingNode) -> Product:
-        entries = {str(key.value): value for key, value in root.value}
-        if "unit" in entries:
-            unit = entries["unit"]
-            if unit.value not in _UNITS:
-                self.fail(unit, f"unit is {unit.value!r}", f"use one of: {', '.join(_UNITS)}")
-            self.unit = _UNITS[unit.value]
-        for name, node in self.table(entries.get("materials"), "materials").items():
-            self.materials[name] = self.material(name, node)
-        part_nodes = self.table(entries.get("parts"), "parts")
-        for key, _ in entries["parts"].value:
-            self.component(key)
+    def product(self) -> Product:
+        materials = {name: self.material(name, own) for name, own in self.file.materials.items()}
+        for name in self.file.parts:
+            self.component(name, "parts", name)
         for name in self.names:
-            if name not in part_nodes:
-                self.fail(entries["parts"], f"component {name!r} has no part", f"add '{name}:' with its shape")
-        parts = tuple(self.part(name, part_nodes[name]) for name in self.names)
-        self.check_replacements(parts, part_nodes)
-        return Product(parts, self.materials, self.procedure)
+            if name not in self.file.parts:
+                cure = f"add '{name}:' with its shape"
+                raise self.document.error(f"component {name!r} has no part", ("parts",), cure)
+        parts = tuple(self.part(name, self.file.parts[name]) for name in self.names)
+        self.check_replacements(parts)
+        return Product(parts, materials, self.procedure)
 
-    def material(self, name: str, node: yaml.Node) -> Material:
-        keys = ("hue", "saturation", "value", "shine")
-        entries = self.table(node, f"material {name!r}", keys)
-        for key in keys[:3]:
-            if key not in entries:
-                self.fail(node, f"material {name!r} has no {key!r}", f"add '{key}: [low, high]'")
-        hue, saturation, value = (self.numbers(entries[key], f"{key} of {name!r}", 2) for key in keys[:3])
-        shine = self.number(entries["shine"], "shine") if "shine" in entries else 0.3
+    def material(self, name: str, own: _Material) -> Material:
         try:
-            return Material(name, (hue[0], hue[1]), (saturation[0], saturation[1]), (value[0], value[1]), shine)
+            return Material(name, **dict(own))
         except InputError as error:
-            self.fail(node, error.problem)
+            raise self.document.error(error.problem, ("materials", name)) from error
 
-    # ------------------------------------------------------------------ parts
-    def part(self, name: str, node: yaml.Node) -> Part:
-        entries = self.table(node, f"part {name!r}", _PART_KEYS)
-        if "shape" not in entries or not self.items(entries["shape"], "shape"):
-            self.fail(node, f"part {name!r} has no shape", "add 'shape:' with a list of primitives or mesh files")
-        pieces = tuple(self.piece(item) for item in self.items(entries["shape"], "shape"))
-        pose_44 = self.pose(entries)
-        wrong = (
-            tuple(self.wrong_pose(item, pose_44) for item in self.items(entries["wrong"], "wrong"))
-            if ("wrong" in entries)
-            else ()
-        )
-        approach = np.array(self.numbers(entries["approach"], "approach", 3) if "approach" in entries else (0, 0, 1.0))
-        if np.linalg.norm(approach) == 0:
-            self.fail(entries["approach"], "approach is [0, 0, 0], but it must be a direction")
-        supports = tuple(self.component(item) for item in self.items(entries["on"], "on")) if "on" in entries else ()
+    def part(self, name: str, own: _Part) -> Part:
+        pieces = tuple(self.piece(piece, "parts", name, "shape", n) for n, piece in enumerate(own.shape))
+        pose_44 = own.pose_44(self.unit)
+        length = np.linalg.norm(own.approach)
+        if length == 0:
+            problem = "approach is [0, 0, 0], but it must be a direction"
+            raise self.document.error(problem, ("parts", name, "approach"))
+        supports = tuple(self.component(other, "parts", name, "on", n) for n, other in enumerate(own.on))
         required = tuple(other for choice in self.procedure.order.get(name, ()) for other in choice)
-        replaces = self.component(entries["replaces"]) if "replaces" in entries else None
+        if own.replaces is not None:
+            self.component(own.replaces, "parts", name, "replaces")
+        wrong = (self.wrong_pose(entry, pose_44, "parts", name, "wrong", n) for n, entry in enumerate(own.wrong))
         return Part(
             name=name,
             pieces=pieces,
             pose_44=pose_44,
-            wrong_poses=wrong,
-            rest_44=self.rest(merge([piece.mesh for piece in pieces]), entries.get("rest")),
-            approach_3=(approach / np.linalg.norm(approach)).astype(np.float32),
-            needs_tool=self.yes(entries["tool"], "tool") if "tool" in entries else False,
+            wrong_poses=tuple(wrong),
+            rest_44=_rest(merge([piece.mesh for piece in pieces]), own.rest),
+            approach_3=(np.array(own.approach) / length).astype(np.float32),
+            needs_tool=own.tool,
             sits_on=supports or required,
-            replaces=replaces,
+            replaces=own.replaces,
         )
 
-    def pose(self, entries: dict[str, yaml.Node]) -> NDArray[np.float32]:
-        x, y, z = self.numbers(entries["at"], "at", 3) if "at" in entries else (0.0, 0.0, 0.0)
-        turn = self.numbers(entries["turn"], "turn", 3) if "turn" in entries else (0.0, 0.0, 0.0)
-        return pose_matrix((x * self.unit, y * self.unit, z * self.unit), (turn[0], turn[1], turn[2]))
-
-    def wrong_pose(self, node: yaml.Node, right_44: NDArray[np.float32]) -> WrongPose:
+    def wrong_pose(self, own: _Wrong, right_44: Floats, *place: str | int) -> WrongPose:
         """A wrong pose is told relative to the right one: turned about the part's own axes, shifted in the assembly."""
-        entries = self.table(node, "a wrong pose", ("name", "shift", "turn"))
-        if "name" not in entries or not ("shift" in entries or "turn" in entries):
-            self.fail(node, "a wrong pose needs a name, and a shift or a turn")
-        turn = self.numbers(entries["turn"], "turn", 3) if "turn" in entries else (0.0, 0.0, 0.0)
-        pose_44 = right_44 @ pose_matrix((0.0, 0.0, 0.0), (turn[0], turn[1], turn[2]))
-        if "shift" in entries:
-            pose_44[:3, 3] += np.array(self.numbers(entries["shift"], "shift", 3), dtype=np.float32) * self.unit
+        pose_44 = right_44 @ pose_matrix((0.0, 0.0, 0.0), own.turn)
+        pose_44[:3, 3] += np.array(own.shift, dtype=np.float32) * self.unit
         if np.allclose(pose_44, right_44, atol=1e-6):
-            self.fail(node, f"the wrong pose {entries['name'].value!r} is the right one", "give a shift or a turn")
-        return WrongPose(str(entries["name"].value), pose_44.astype(np.float32))
+            problem = f"the wrong pose {own.name!r} is the right one"
+            raise self.document.error(problem, place, "give a shift or a turn")
+        return WrongPose(own.name, pose_44.astype(np.float32))
 
-    def rest(self, mesh: Mesh, node: yaml.Node | None) -> NDArray[np.float32]:
-        """The part turned by `rest` degrees, its middle over the origin, its lowest point on the table."""
-        turn = self.numbers(node, "rest", 3) if node is not None else (0.0, 0.0, 0.0)
-        pose_44 = pose_matrix((0.0, 0.0, 0.0), (turn[0], turn[1], turn[2]))
-        vertices = mesh.moved(pose_44).vertices_V3
-        low, high = vertices.min(axis=0), vertices.max(axis=0)
-        pose_44[:3, 3] = [-(low[0] + high[0]) / 2, -(low[1] + high[1]) / 2, -low[2]]
-        return pose_44
-
-    def check_replacements(self, parts: Sequence[Part], nodes: dict[str, yaml.Node]) -> None:
+    def check_replacements(self, parts: Sequence[Part]) -> None:
         index = self.procedure.component_index
         for part in parts:
             if part.replaces is None:
@@ -393,50 +365,41 @@ class _Reader:
             for state in self.procedure.states:
                 if state.bits is not None and state.bits[pair[0]] and state.bits[pair[1]]:
                     problem = f"state {state.name} has both {part.name!r} and {part.replaces!r}, which it replaces"
-                    node = self.table(nodes[part.name], "part")["replaces"]
-                    self.fail(node, problem, "remove the state or 'replaces'")
+                    place = ("parts", part.name, "replaces")
+                    raise self.document.error(problem, place, "remove the state or 'replaces'")
 
-    # ------------------------------------------------------------------ pieces
-    def piece(self, node: yaml.Node) -> Piece:
-        kinds = [str(key.value) for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        kind = next((key for key in kinds if key in PRIMITIVES or key == "file"), None)
-        if kind is None:
-            self.fail(node, "a piece has no shape", f"use one of: file, {', '.join(PRIMITIVES)}")
-        entries = self.table(node, f"a piece ({kind})", (*_PIECE_KEYS, kind))
-        if "material" not in entries:
-            self.fail(node, "a piece has no material", "add 'material: NAME'")
-        material = str(entries["material"].value)
-        if material not in self.materials:
-            self.fail(entries["material"], f"unknown material {material!r}", f"known: {', '.join(self.materials)}")
-        mesh = self.file(entries) if kind == "file" else self.primitive(kind, entries[kind])
-        return Piece(mesh.moved(self.pose(entries)), material)
+    def piece(self, own: _Piece, *place: str | int) -> Piece:
+        if own.material not in self.file.materials:
+            cure = f"known: {', '.join(self.file.materials)}"
+            raise self.document.error(f"unknown material {own.material!r}", (*place, "material"), cure)
+        kind = next(kind for kind in ("file", *PRIMITIVES) if kind in own.model_fields_set)
+        mesh = self.mesh_file(own, *place) if kind == "file" else self.primitive(kind, getattr(own, kind), *place)
+        return Piece(mesh.moved(own.pose_44(self.unit)), own.material)
 
-    def primitive(self, kind: str, node: yaml.Node) -> Mesh:
-        make, required, optional = PRIMITIVES[kind]
-        entries = self.table(node, kind, sorted(required | optional))
-        for key in required:
-            if key not in entries:
-                self.fail(node, f"a {kind} has no {key!r}", f"it has: {', '.join(sorted(required | optional))}")
-        sizes: dict[str, Any] = {}
-        for key, value in entries.items():
-            if key == "size":
-                sizes[key] = tuple(n * self.unit for n in self.numbers(value, "size", 3, positive=True))
-            elif key == "holes":
-                sizes[key] = [[n * self.unit for n in self.numbers(i, "a hole", 2)] for i in self.items(value, "holes")]
-            else:
-                sizes[key] = self.number(value, key, positive=True) * self.unit
-        for inner, outer in (("inner_radius", "radius"), ("hub_radius", "radius")):
-            if inner in sizes and sizes[inner] >= sizes[outer]:
-                self.fail(entries[inner], f"{inner} must be less than {outer}")
-        return make(**sizes)
+    def primitive(self, kind: str, own: BaseModel, *place: str | int) -> Mesh:
+        sizes = {key: _scaled(value, self.unit) for key, value in own.model_dump(exclude_unset=True).items()}
+        for inner in ("inner_radius", "hub_radius"):
+            if inner in sizes and sizes[inner] >= sizes["radius"]:
+                raise self.document.error(f"{inner} must be less than radius", (*place, kind, inner))
+        return PRIMITIVES[kind][0](**sizes)
 
-    def file(self, entries: dict[str, yaml.Node]) -> Mesh:
-        node = entries["file"]
-        path = self.path.parent / str(node.value)
-        scale = self.number(entries["scale"], "scale", positive=True) if "scale" in entries else self.unit
-        limit = _DEFAULT_MAX_TRIANGLES
-        if "max_triangles" in entries:
-            limit = int(self.number(entries["max_triangles"], "max_triangles", positive=True))
+    def mesh_file(self, own: _Piece, *place: str | int) -> Mesh:
+        path = self.path.parent / str(own.file)
         if not path.is_file():
-            self.fail(node, f"mesh file {path} not found", "give a path relative to the product file")
-        return load_mesh(path, scale, limit)
+            cure = "give a path relative to the product file"
+            raise self.document.error(f"mesh file {path} not found", (*place, "file"), cure)
+        return load_mesh(path, own.scale or self.unit, own.max_triangles)
+
+
+def _rest(mesh: Mesh, turn: tuple[float, float, float]) -> Floats:
+    """The part turned by `rest` degrees, its middle over the origin, its lowest point on the table."""
+    pose_44 = pose_matrix((0.0, 0.0, 0.0), turn)
+    vertices = mesh.moved(pose_44).vertices_V3
+    low, high = vertices.min(axis=0), vertices.max(axis=0)
+    pose_44[:3, 3] = [-(low[0] + high[0]) / 2, -(low[1] + high[1]) / 2, -low[2]]
+    return pose_44
+
+
+def _scaled(value: Any, unit: float) -> Any:
+    """A size, or sizes in tuples and lists, in metres."""
+    return value * unit if isinstance(value, float) else type(value)(_scaled(item, unit) for item in value)

@@ -24,6 +24,7 @@ from stormpsr.data.labels import (
     write_states,
     write_steps,
 )
+from stormpsr.data.layouts import RECORDING_FILE
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.files import naming_full_disk, write_json
 from stormpsr.procedure.model import Procedure
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 
 PROCEDURE_FILE = "procedure.yaml"
-RECORDING_FILE = "recording.json"
 VIDEO_FILE = "rgb.mp4"
 
 
