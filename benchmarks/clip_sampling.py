@@ -36,7 +36,7 @@ from clip_metrics import score_clips
 from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.embedding_store import read_clips
-from stormpsr.data.recording import Recording
+from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
 from stormpsr.decoding.fusion_batch import FusionGrid
@@ -48,7 +48,7 @@ from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
 from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
 from stormpsr.training.tasks.temporal import ValidationClips
-from stormpsr.training.validation import THRESHOLDS, variant_name_of
+from stormpsr.training.validation import THRESHOLDS
 
 DISTRIBUTIONS = ("uniform", "gaussian", "kcas")
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

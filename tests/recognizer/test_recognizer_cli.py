@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -408,3 +410,21 @@ def test_a_long_list_and_long_names_fit(frames: Frames) -> None:
         title="STORM-PSR",
     )
     assert picture.shape == (480, 1060, 3)
+
+
+# ---------------------------------------------------------------------- a lean way
+def test_running_imports_neither_training_nor_the_renderer_nor_what_only_they_need(
+    model_folder: Path, world: Path
+) -> None:
+    source = next((world / "test").iterdir())
+    code = f"""
+import sys
+from stormpsr.cli.main import main
+assert main(["run", {str(model_folder)!r}, {str(source)!r}, "--device", "cpu", "--threads", "1"]) == 0
+heavy = ("lightning", "tensorboard", "matplotlib", "sklearn", "pandas", "vtk", "trimesh")
+own = ("stormpsr.training", "stormpsr.synthetic")
+print("loaded:", *[name for name in sys.modules if name.split(".")[0] in heavy or name.startswith(own)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["loaded:"]

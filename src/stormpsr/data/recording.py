@@ -71,6 +71,19 @@ def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
     return Recording(folder.name, folder.split, folder.path, fps, source, states, steps, n_frames)
 
 
+def variant_name_of(recording: Recording, procedure: Procedure) -> str:
+    """The variant that a recording follows: by its name, or by the state it begins with."""
+    named = procedure.variant_of_recording(recording.name)
+    if named is not None:
+        return named.name
+    begins = None if recording.states is None else recording.states.initial
+    for variant in procedure.variants.values():
+        if variant.initial == begins:
+            return variant.name
+    cure = f"name the variant in the folder's name: {', '.join(procedure.variants)}"
+    raise InputError("nobody says which variant the recording follows", path=recording.path, cure=cure)
+
+
 def _read_labels(
     folder: RecordingFolder, procedure: Procedure
 ) -> tuple[StateTimeline | None, tuple[StepEvent, ...] | None]:

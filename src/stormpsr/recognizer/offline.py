@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from stormpsr.data.coco import COCO_FILE, read_coco_boxes
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
-from stormpsr.data.recording import Recording
+from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
@@ -33,7 +33,6 @@ from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel
 from stormpsr.recognizer.networks import Networks, View
 from stormpsr.recognizer.schedule import Due, EmbeddingRing
-from stormpsr.training.validation import variant_name_of
 
 _VISIBLE_EVERY = 10  # frames
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stormpsr.data.events import StepEvent
-from stormpsr.data.recording import Recording
+from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
-from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import f1_score, score
 from stormpsr.procedure.model import Procedure
 
@@ -34,19 +33,6 @@ def neighbour_precision(z_VD: Tensor, label_V: Tensor, recording_V: Tensor) -> f
     similarity_VV = (z_VD @ z_VD.T).masked_fill(~elsewhere_VV, float("-inf"))
     found_V = label_V[similarity_VV.argmax(dim=1)]
     return float((found_V == label_V)[findable_V].float().mean())
-
-
-def variant_name_of(recording: Recording, procedure: Procedure) -> str:
-    """The variant that a recording follows: by its name, or by the state it begins with."""
-    named = procedure.variant_of_recording(recording.name)
-    if named is not None:
-        return named.name
-    begins = None if recording.states is None else recording.states.initial
-    for variant in procedure.variants.values():
-        if variant.initial == begins:
-            return variant.name
-    cure = f"name the variant in the folder's name: {', '.join(procedure.variants)}"
-    raise InputError("nobody says which variant the recording follows", path=recording.path, cure=cure)
 
 
 def decode_changes(
