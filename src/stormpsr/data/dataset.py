@@ -67,7 +67,10 @@ class Dataset:
     def __iter__(self) -> Iterator[Recording]:
         return map(self._open, self.folders)
 
-    def __getitem__(self, name: str) -> Recording:
+    def __getitem__(self, name: str | int) -> Recording:
+        """A recording by its name, or by its place in the order of names."""
+        if isinstance(name, int):
+            return self._open(self.folders[name])
         found = [folder for folder in self.folders if folder.name == name]
         if not found:
             cure = f"there are: {', '.join(self.names[:5])}{', ...' if len(self) > 5 else ''}"
