@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stormpsr.data.boxes import Box
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.detection_csv import read_detections
 from stormpsr.data.images import Image
 from stormpsr.data.layouts import find_recordings
@@ -49,7 +50,7 @@ def test_every_frame_is_looked_at_once_and_written_with_the_published_columns(
     lamp_data: Path, lamp: Procedure, tmp_path: Path
 ) -> None:
     detector = ColourDetector(lamp)
-    recordings = find_recordings(lamp_data, "test")
+    recordings = Dataset.open(lamp_data, "test", lamp)
     result = detect_recordings(detector, recordings, tmp_path / "out", digest="a", min_confidence=0.1)
     assert result.made == ("01_build_test",)
     path = tmp_path / "out" / "01_build_test.csv"
@@ -65,7 +66,7 @@ def test_every_frame_is_looked_at_once_and_written_with_the_published_columns(
 
 def test_only_every_so_many_frames_are_looked_at_on_request(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
     detector = ColourDetector(lamp)
-    recordings = find_recordings(lamp_data, "test")
+    recordings = Dataset.open(lamp_data, "test", lamp)
     detect_recordings(detector, recordings, tmp_path / "out", digest="a", min_confidence=0.1, every=3)
     assert detector.n_images == 7
     found = read_detections(tmp_path / "out" / "01_build_test.csv", lamp)
@@ -79,7 +80,7 @@ def test_only_every_so_many_frames_are_looked_at_on_request(lamp_data: Path, lam
 def test_detections_of_another_detector_are_not_mixed_with_these(
     lamp_data: Path, lamp: Procedure, tmp_path: Path
 ) -> None:
-    recordings = find_recordings(lamp_data, "test")
+    recordings = Dataset.open(lamp_data, "test", lamp)
     detect_recordings(ColourDetector(lamp), recordings, tmp_path / "out", digest="a", min_confidence=0.1)
     with pytest.raises(InputError, match="made otherwise"):
         detect_recordings(ColourDetector(lamp), recordings, tmp_path / "out", digest="b", min_confidence=0.1)
@@ -96,7 +97,7 @@ def test_an_interrupted_run_leaves_no_half_file(lamp_data: Path, lamp: Procedure
     with pytest.raises(KeyboardInterrupt):
         detect_recordings(
             ColourDetector(lamp),
-            find_recordings(lamp_data, "test"),
+            Dataset.open(lamp_data, "test", lamp),
             tmp_path / "out",
             digest="a",
             min_confidence=0.1,
@@ -115,7 +116,7 @@ def test_a_detector_for_another_procedure_is_refused(lamp: Procedure, industreal
 
 def test_a_perfect_detector_is_tuned_and_scored(lamp_data: Path, lamp: Procedure, tmp_path: Path) -> None:
     for split in ("val", "test"):
-        recordings = find_recordings(lamp_data, split)
+        recordings = Dataset.open(lamp_data, split, lamp)
         detect_recordings(ColourDetector(lamp), recordings, tmp_path / split, digest="a", min_confidence=0.1)
     tuning = read_detected(find_recordings(lamp_data, "val"), tmp_path / "val", lamp)
     scoring = read_detected(find_recordings(lamp_data, "test"), tmp_path / "test", lamp)

@@ -227,7 +227,7 @@ def run_command(
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
             loaded,
-            dataset.folders,
+            dataset,
             out,
             digest=digest(detector, without=["metrics.json"]),
             min_confidence=min_confidence,

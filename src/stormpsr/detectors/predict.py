@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, images_of
+from stormpsr.data.dataset import Dataset
 from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
-from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import open_recording
+from stormpsr.data.recording import Recording
 from stormpsr.detectors.base import Detection, StateDetector
 from stormpsr.errors import InputError
 from stormpsr.files import read_json, write_json
@@ -97,7 +97,7 @@ class RunResult:
 
 def detect_recordings(
     detector: StateDetector,
-    recordings: Sequence[RecordingFolder],
+    dataset: Dataset,
     out: Path,
     *,
     digest: str,
@@ -111,39 +111,38 @@ def detect_recordings(
     """
     if every < 1:
         raise InputError(f"every is {every}", cure="1 looks at all frames")
-    names = [recording.name for recording in recordings]
+    names = dataset.names
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two recordings are called {name!r}", cure="choose one split")
     _claim(out, {"detector": digest, "kind": detector.kind, "min_confidence": min_confidence, "every": every})
     made: list[str] = []
-    for recording in recordings:
-        path = out / f"{recording.name}.csv"
+    for name in names:
+        path = out / f"{name}.csv"
         if path.is_file():
             continue
-        detections = list(_detections_of(detector, recording, min_confidence, every, on_progress))
-        write_detections(path, {recording.name: detections})
-        made.append(recording.name)
+        detections = list(_detections_of(detector, dataset[name], min_confidence, every, on_progress))
+        write_detections(path, {name: detections})
+        made.append(name)
     return RunResult(out, tuple(made), tuple(name for name in names if name not in made))
 
 
 def _detections_of(
     detector: StateDetector,
-    recording: RecordingFolder,
+    recording: Recording,
     min_confidence: float,
     every: int,
     on_progress: OnRecordingProgress | None,
 ) -> Iterator[StateDetection]:
-    opened = open_recording(recording, detector.procedure)
     done = 0
-    frames = islice(opened.frames(), 0, None, every)
+    frames = islice(recording.frames(), 0, None, every)
     while chunk := list(islice(frames, _CHUNK)):
         found = detector.detect([frame.image for frame in chunk], min_confidence=min_confidence)
         for frame, detections in zip(chunk, found, strict=True):
             yield from (detection.in_frame(frame.index) for detection in detections)
-        done = min(done + len(chunk) * every, opened.n_frames)
+        done = min(done + len(chunk) * every, recording.n_frames)
         if on_progress:
-            on_progress(recording.name, done, opened.n_frames)
+            on_progress(recording.name, done, recording.n_frames)
 
 
 def _claim(out: Path, notes: dict[str, Any]) -> None:
