@@ -90,12 +90,12 @@ def asked_frames(root: Path, split: str, procedure: Procedure, every: int) -> Fr
 
 def embeddings_of(frames: Frames, way: Way, cache_folder: Path) -> NDArray[np.float32]:
     """The embeddings of frames, one after the other; only these are encoded."""
-    cache = FrameCache(cache_folder / f"frames-{way.image_size}", way.image_size)
+    cache = FrameCache(cache_folder, way.image_size)
     found = []
     with torch.inference_mode():
         for recording, chosen in zip(frames.recordings, frames.chosen, strict=True):
-            cache.fill(recording)
-            image_FSS3 = cache.read(recording)
+            cache.fill(recording.source)
+            image_FSS3 = cache.read(recording.source)
             for start in range(0, len(chosen), _IMAGES_AT_ONCE):
                 picked = chosen[start : start + _IMAGES_AT_ONCE]
                 found.append(way.embed(torch.from_numpy(image_FSS3[picked])).float().numpy())

@@ -126,7 +126,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     config = load_config(options.preset, [*options.overrides, *short, "train_encoder.select_by=loss"])
     data = load_training_data(options.data, config)
     data = replace(data, train=data.train[: options.recordings], val=data.val[:2])
-    renders = load_renders(options.renders, data.procedure, config.encoder.image_size) if options.renders else None
+    renders = load_renders(options.renders, data.procedure) if options.renders else None
     cache = options.cache or folder / "cache"
     fit_options = FitOptions(device="cpu", workers=options.workers)
     run = Trial(config, data, folder, renders=renders, options=fit_options, cache_folder=cache)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stormpsr.data.annotated_frames import ImageStore, images_of, read_frames
+from stormpsr.data.annotated_frames import images_of, read_frames
 from stormpsr.data.boxes import Box
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -121,7 +121,7 @@ def test_an_image_that_cannot_be_read_is_named(write_lamp: WriteLamp, lamp: Proc
     path.write_bytes(b"no image")
     frames = read_frames(tmp_path / "data", "train", lamp)
     with pytest.raises(InputError, match="not an image") as caught:
-        ImageStore(64).square(frames.readable[2])
+        frames.readable[2].read()
     assert caught.value.path == str(path)
 
 
@@ -141,11 +141,3 @@ def test_a_recording_without_images_is_refused(write_lamp: WriteLamp, lamp: Proc
         path.unlink()
     with pytest.raises(InputError, match="no images"):
         read_frames(tmp_path / "data", "train", lamp)
-
-
-def test_the_store_keeps_no_more_than_it_has_room_for(lamp_data: Path, lamp: Procedure) -> None:
-    frames = read_frames(lamp_data, "train", lamp).readable[:3]
-    store = ImageStore(64, max_megabytes=0.02)  # room for one square of 12 kB
-    first = [store.square(frame)[0] for frame in frames]
-    second = [store.square(frame)[0] for frame in frames]
-    assert [a is b for a, b in zip(first, second, strict=True)] == [True, False, False]

@@ -163,10 +163,10 @@ def recording(folder: RecordingFolder, lamp: Procedure) -> Recording:
 
 def test_cached_frames_are_the_frames_at_training_size(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
-    assert cache.missing_bytes([recording]) == 8 * 8 * 8 * 3
-    cache.fill(recording)
-    assert cache.missing_bytes([recording]) == 0
-    frames = cache.read(recording)
+    assert cache.missing_bytes([recording.source]) == 8 * 8 * 8 * 3
+    cache.fill(recording.source)
+    assert cache.missing_bytes([recording.source]) == 0
+    frames = cache.read(recording.source)
     assert frames.shape == (8, 8, 8, 3)
     for number in range(8):
         assert_array_equal(frames[number], letterbox(picture(number), 8)[0])
@@ -176,57 +176,78 @@ def test_cached_frames_are_the_frames_at_training_size(recording: Recording, tmp
 
 def test_a_full_cache_reads_no_image_again(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
-    cache.fill(recording)
+    cache.fill(recording.source)
     (recording.path / "rgb" / "000005.png").write_bytes(b"x" * (recording.path / "rgb" / "000005.png").stat().st_size)
-    cache.fill(recording)
-    assert cache.read(recording)[5, 7, 7].tolist() == [100, 100, 100]
+    cache.fill(recording.source)
+    assert cache.read(recording.source)[5, 7, 7].tolist() == [100, 100, 100]
 
 
 def test_an_interrupted_cache_is_continued(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
-    cache.fill(recording)
-    whole = np.array(cache.read(recording))
-    with cache.rows(recording).data_path.open("r+b") as file:
+    cache.fill(recording.source)
+    whole = np.array(cache.read(recording.source))
+    with cache.rows(recording.source).data_path.open("r+b") as file:
         file.truncate(3 * 8 * 8 * 3 + 5)
     seen: list[tuple[int, int]] = []
-    cache.fill(recording, lambda done, of: seen.append((done, of)))
+    cache.fill(recording.source, on_progress=lambda done, of: seen.append((done, of)))
     assert seen == [(8, 8)]
-    assert_array_equal(cache.read(recording), whole)
+    assert_array_equal(cache.read(recording.source), whole)
 
 
 def test_changed_images_are_cached_anew(recording: Recording, folder: RecordingFolder, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
-    cache.fill(recording)
+    cache.fill(recording.source)
     noise = np.random.default_rng(0).integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)
     cv2.imwrite(str(folder.path / "rgb" / "000002.png"), noise)
-    cache.fill(recording)
-    assert_array_equal(cache.read(recording)[2], letterbox(noise[:, :, ::-1], 8)[0])
+    cache.fill(recording.source)
+    assert_array_equal(cache.read(recording.source)[2], letterbox(noise[:, :, ::-1], 8)[0])
 
 
 def test_frames_that_were_cached_with_another_geometry_are_cached_anew(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
-    cache.fill(recording)
-    header = cache.rows(recording).header_path
+    cache.fill(recording.source)
+    header = cache.rows(recording.source).header_path
     header.write_text(header.read_text().replace("letterbox", "squash"))
-    assert cache.missing_bytes([recording]) == 8 * 8 * 8 * 3
-    cache.fill(recording)
-    assert cache.missing_bytes([recording]) == 0
+    assert cache.missing_bytes([recording.source]) == 8 * 8 * 8 * 3
+    cache.fill(recording.source)
+    assert cache.missing_bytes([recording.source]) == 0
+
+
+def test_only_frames_that_are_asked_for_are_decoded_and_more_are_added(recording: Recording, tmp_path: Path) -> None:
+    cache, source = FrameCache(tmp_path / "cache", 8), recording.source
+    some = cache.frames(source, [5, 2])
+    assert cache.rows(source, [2]).n_rows == some.image_FSS3.shape[0] == 2
+    assert_array_equal(some[5], letterbox(picture(5), 8)[0])
+    more = cache.frames(source, [7])
+    assert sorted(more.row_of) == [2, 5, 7]
+    assert_array_equal(more[7], letterbox(picture(7), 8)[0])
+    assert_array_equal(more[2], some[2])
+
+
+def test_a_file_of_all_frames_serves_those_who_want_a_few(recording: Recording, tmp_path: Path) -> None:
+    cache, source = FrameCache(tmp_path / "cache", 8), recording.source
+    cache.frames(source, [3])
+    cache.fill(source)  # all of them replace the few
+    assert cache.read(source).shape[0] == 8
+    for path in (recording.path / "rgb").iterdir():
+        path.write_bytes(b"x" * path.stat().st_size)  # what is there need not be decoded again
+    assert_array_equal(cache.frames(source, [3])[3], letterbox(picture(3), 8)[0])
 
 
 def test_an_image_that_is_cut_short_is_named_when_the_cache_is_filled(recording: Recording, tmp_path: Path) -> None:
     cut = recording.path / "rgb" / "000005.png"
     cut.write_bytes(cut.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"000005\.png: this is not an image; it may be cut short"):
-        FrameCache(tmp_path / "cache", 8).fill(recording)
+        FrameCache(tmp_path / "cache", 8).fill(recording.source)
 
 
 def test_a_disk_too_small_for_all_recordings_is_complained_of_before_the_first_is_decoded(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = FrameCache(tmp_path / "new" / "cache", 8)
-    free = cache.missing_bytes([recording]) + 10
+    free = cache.missing_bytes([recording.source]) + 10
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))  # type: ignore[attr-defined]
-    cache.check_room([recording])
-    with pytest.raises(InputError, match="cache: the disk is full"):
-        cache.check_room([recording, recording])
+    cache.check_room([recording.source])
+    with pytest.raises(InputError, match="frames-8: the disk is full"):
+        cache.check_room([recording.source] * 2)
     assert not cache.folder.exists()

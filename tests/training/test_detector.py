@@ -14,6 +14,7 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from stormpsr.data.annotated_frames import FrameSet, read_frames
+from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
 from stormpsr.detectors.compact import CompactDetector
@@ -23,6 +24,7 @@ from stormpsr.procedure.model import Procedure
 from stormpsr.training.fit import FitOptions
 from stormpsr.training.tasks.detector import (
     UNFINISHED_FOLDER,
+    Batches,
     BatchSettings,
     TrainingSettings,
     _moving_average,
@@ -104,13 +106,10 @@ def test_training_follows_the_losses_step_by_step(frames: FrameSet) -> None:
     assert weights[1] < float(detector.network.weight.detach()) < 1  # the average lags behind
 
 
-def test_the_loss_of_the_compact_detector_on_one_batch_falls(frames: FrameSet) -> None:
-    from stormpsr.data.annotated_frames import ImageStore
-    from stormpsr.training.tasks.detector import Batches
-
+def test_the_loss_of_the_compact_detector_on_one_batch_falls(frames: FrameSet, tmp_path: Path) -> None:
     detector = new_detector(frames.procedure)
     settings = replace(SHORT, steps=30, epoch_steps=30, learning_rate=5e-3)
-    batch = Batches(frames, ImageStore(64), settings)[0]
+    batch = Batches(frames, FrameCache(tmp_path, 64), settings)[0]
 
     def loss() -> float:
         detector.network.train()
@@ -123,13 +122,11 @@ def test_the_loss_of_the_compact_detector_on_one_batch_falls(frames: FrameSet) -
     assert loss() < 0.8 * before
 
 
-def test_every_part_of_the_compact_network_is_reached_by_gradients(frames: FrameSet) -> None:
-    from stormpsr.data.annotated_frames import ImageStore
-    from stormpsr.training.tasks.detector import Batches
-
+def test_every_part_of_the_compact_network_is_reached_by_gradients(frames: FrameSet, tmp_path: Path) -> None:
     detector = new_detector(frames.procedure)
     detector.network.train()
-    batch = Batches(frames, ImageStore(64), replace(SHORT, batch=BatchSettings(batch_size=12)))[0]
+    settings = replace(SHORT, batch=BatchSettings(batch_size=12))
+    batch = Batches(frames, FrameCache(tmp_path, 64), settings)[0]
     torch.stack(list(detector.losses(batch).values())).sum().backward()
     parts = {name.partition(".")[0] for name, weight in detector.network.named_parameters() if weight.grad is not None}
     assert parts == {name.partition(".")[0] for name, _ in detector.network.named_parameters()}

@@ -20,6 +20,8 @@ from stormpsr.training import fit as fitting
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions
 from stormpsr.training.stages import Run, train_encoder, train_temporal
+from stormpsr.training.tasks import encoder as encoder_task
+from stormpsr.training.tasks.temporal import ValidationClips
 
 RunIn = Callable[..., Run]
 
@@ -45,11 +47,10 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory, run_in: RunIn) -> P
     return train_encoder(run_in(tmp_path_factory.mktemp("encoder")))
 
 
-class EpochMetrics(Callback):
-    """What validation said after each epoch, and how many steps the optimiser took."""
+class Steps(Callback):
+    """The loss of each batch, and how many steps the optimiser took."""
 
     def __init__(self) -> None:
-        self.of_epochs: list[dict[str, float]] = []
         self.steps = 0
         self.losses: list[float] = []
 
@@ -59,7 +60,6 @@ class EpochMetrics(Callback):
         self.losses.append(float(trainer.callback_metrics["train/loss"]))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.of_epochs.append(dict(pl_module.metrics))
         self.steps = trainer.global_step
 
 
@@ -71,7 +71,7 @@ def test_two_batches_accumulated_are_one_batch_twice_as_large(
     still = [f"train_temporal.{key}={value}" for key, value in settings.items()]
     halves = (*still, "train_temporal.batch_size=4", "train_temporal.batches_per_epoch=4")
     wholes = (*still, "train_temporal.batch_size=8", "train_temporal.batches_per_epoch=2")
-    counts, bar = (EpochMetrics(), EpochMetrics()), TrainingBars().stage("temporal", "clips")
+    counts, bar = (Steps(), Steps()), TrainingBars().stage("temporal", "clips")
     accumulated = train_temporal(
         run_in(tmp_path / "a", *halves, accumulate_batches=2, callbacks=(counts[0], bar)), encoder_folder
     )
@@ -84,39 +84,67 @@ def test_two_batches_accumulated_are_one_batch_twice_as_large(
         torch.testing.assert_close(one[name], tensor, rtol=1e-4, atol=1e-6)
 
 
-def test_mixed_precision_computes_otherwise_and_keeps_whole_numbers(
-    tmp_path: Path, run_in: RunIn, encoder_folder: Path
+class OutputTypes(Callback):
+    """The kinds of numbers that linear layers compute in training."""
+
+    def __init__(self) -> None:
+        self.seen: set[torch.dtype] = set()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if not batch_idx:
+            for module in pl_module.modules():
+                if isinstance(module, torch.nn.Linear):
+                    module.register_forward_hook(lambda _, __, output: self.seen.add(output.dtype))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.bfloat16), ("32-true", torch.float32)])
+def test_mixed_precision_computes_in_half_and_keeps_whole_numbers(
+    tmp_path: Path, run_in: RunIn, encoder_folder: Path, precision: str, dtype: torch.dtype
 ) -> None:
-    mixed = load_checkpoint(train_encoder(run_in(tmp_path, precision="bf16-mixed"))).tensors
-    whole = load_checkpoint(encoder_folder).tensors
-    assert {t.dtype for t in mixed.values()} == {t.dtype for t in whole.values()}
-    assert all(torch.isfinite(t).all() for t in mixed.values())
-    name = "encoder.projection.1.weight"
-    assert not torch.equal(mixed[name], whole[name])
-    torch.testing.assert_close(mixed[name], whole[name], rtol=0.1, atol=0.02)
+    types = OutputTypes()
+    run = run_in(tmp_path, "train_encoder.epochs=1", precision=precision, callbacks=(types,))
+    trained = load_checkpoint(train_encoder(run)).tensors
+    assert types.seen == {dtype}
+    assert {name: tensor.dtype for name, tensor in trained.items()} == {
+        name: tensor.dtype for name, tensor in load_checkpoint(encoder_folder).tensors.items()
+    }
+    assert all(torch.isfinite(tensor).all() for tensor in trained.values())
 
 
 # ---------------------------------------------------------------------- which epoch is kept
-@pytest.mark.parametrize(("select_by", "sign"), [("event_f1", 1), ("clip_f1", 1), ("loss", -1)])
-def test_the_epoch_is_kept_that_the_criterion_likes_best(
-    tmp_path: Path, run_in: RunIn, encoder_folder: Path, select_by: str, sign: int
+MADE_UP = [  # metrics of five epochs, whatever the network has learnt
+    {"loss": 5.0, "clip_f1": 0.2, "event_f1": 0.1},
+    {"loss": 4.0, "clip_f1": 0.6, "event_f1": 0.1},
+    {"loss": 3.0, "clip_f1": 0.5, "event_f1": 0.7},
+    {"loss": 2.0, "clip_f1": 0.4, "event_f1": 0.7},
+    {"loss": 2.5, "clip_f1": 0.3, "event_f1": 0.6},
+]
+
+
+@pytest.mark.parametrize(("select_by", "best"), [("event_f1", 3), ("clip_f1", 1), ("loss", 3)])
+def test_the_epoch_is_kept_that_the_criterion_likes_best_and_of_equals_that_with_the_lower_loss(
+    tmp_path: Path,
+    run_in: RunIn,
+    encoder_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    select_by: str,
+    best: int,
 ) -> None:
-    rates = ("train_temporal.epochs=5", "train_temporal.learning_rate=0.05")  # so high that epochs go up and down
-    epochs = EpochMetrics()
-    run = run_in(tmp_path, *rates, f"train_temporal.select_by={select_by}", callbacks=(epochs,))
+    epochs = iter(MADE_UP)
+    monkeypatch.setattr(ValidationClips, "metrics", lambda self, logits: next(epochs))
+    run = run_in(tmp_path, "train_temporal.epochs=5", f"train_temporal.select_by={select_by}")
     metrics = load_checkpoint(train_temporal(run, encoder_folder)).metrics
-    best = max(epochs.of_epochs, key=lambda found: (sign * found[select_by], -found["loss"]))
-    assert len(epochs.of_epochs) == 5
-    assert len({found[select_by] for found in epochs.of_epochs}) > 1
-    assert metrics["validation"] == best
-    assert metrics["epoch"] == epochs.of_epochs.index(best)
+    assert metrics["epoch"] == best
+    assert metrics["validation"] == MADE_UP[best]
+    assert next(epochs, None) is None
 
 
-def test_the_encoder_is_kept_by_precision(tmp_path: Path, run_in: RunIn) -> None:
-    epochs = EpochMetrics()
-    run = run_in(tmp_path, "train_encoder.epochs=4", "train_encoder.select_by=precision", callbacks=(epochs,))
+def test_the_encoder_is_kept_by_precision(tmp_path: Path, run_in: RunIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    precisions = iter([0.2, 0.9, 0.4])
+    monkeypatch.setattr(encoder_task, "neighbour_precision", lambda *_: next(precisions))
+    run = run_in(tmp_path, "train_encoder.epochs=3", "train_encoder.select_by=precision")
     metrics = load_checkpoint(train_encoder(run)).metrics
-    assert metrics["validation"]["precision"] == max(found["precision"] for found in epochs.of_epochs)
+    assert (metrics["epoch"], metrics["validation"]["precision"]) == (1, 0.9)
 
 
 # ---------------------------------------------------------------------- logs

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from stormpsr.config import parse_config
 from stormpsr.data.sampling import Shard
@@ -167,11 +168,40 @@ def test_with_aligned_clips_only_every_so_many_frames_are_encoded(
     assert "event_f1" in load_checkpoint(train_temporal(run, folder)).metrics["validation"]
 
 
+class ComponentGradients(Callback):
+    """Whether the read-out of components, and the backbone below it, are reached by the loss of the components."""
+
+    def __init__(self) -> None:
+        self.reached: set[str] = set()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        read = pl_module._read(pl_module.encoder.embed(torch.rand(4, 32, 32, 3) * 255))
+        read.square().sum().backward()
+        for name, weight in pl_module.named_parameters():
+            if weight.grad is not None and weight.grad.abs().sum() > 0:
+                self.reached.add(name.rpartition(".")[0].partition(".")[0] if "." in name else name)
+                if "backbone" in name:
+                    self.reached.add("backbone")
+        pl_module.zero_grad()
+
+
+def test_the_loss_per_component_reaches_read_out_and_backbone_and_is_measured(
+    world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    gradients = ComponentGradients()
+    overrides = ("train_encoder.component_weight=3", "train_encoder.epochs=1", "train_encoder.select_by=components")
+    run = make_run(world, tmp_path / "run", settings_text, *overrides)
+    run = replace(run, options=replace(run.options, callbacks=(gradients,)))
+    assert 0 <= load_checkpoint(train_encoder(run)).metrics["validation"]["components"] <= 1
+    assert gradients.reached >= {"read_out", "backbone"}
+
+
+@pytest.mark.slow
 def test_the_loss_per_component_teaches_which_parts_there_are(world: Path, settings_text: str, tmp_path: Path) -> None:
-    overrides = ("train_encoder.component_weight=3", "train_encoder.epochs=4", "train_encoder.batches_per_epoch=10")
+    overrides = ("train_encoder.component_weight=3", "train_encoder.epochs=10", "train_encoder.batches_per_epoch=20")
     run = make_run(world, tmp_path / "run", settings_text, *overrides, "train_encoder.select_by=components")
     validation = load_checkpoint(train_encoder(run)).metrics["validation"]
-    assert validation["components"] > 0.8  # three squares in bright colours; by chance about a half
+    assert validation["components"] > 0.65  # three squares in bright colours; by chance about a half
 
 
 def test_an_epoch_cannot_be_chosen_by_a_figure_that_is_not_measured(settings_text: str) -> None:
@@ -210,7 +240,14 @@ def test_states_that_only_renders_show_are_learnt_too(
 ) -> None:
     overrides = ("key_frames.n_more_renders=4", "train_encoder.component_weight=1", "train_encoder.epochs=1")
     run = make_run(world, tmp_path / "run", settings_text, *overrides)
-    image_RSS3 = np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)
+    from stormpsr.data.images import write_image
+    from stormpsr.data.sources import ImageFolder
+
+    (tmp_path / "renders").mkdir()
+    for number in range(6):
+        image = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        write_image(tmp_path / "renders" / f"{number:06d}.png", image)
+    source = ImageFolder(tmp_path / "renders")
     corners_R4 = np.tile(np.array([0.1, 0.1, 0.9, 0.9], dtype=np.float32), (6, 1))
-    run = replace(run, renders=Renders(image_RSS3, ((0, 0, 1), (0, 1, -1)) * 3, corners_R4))
+    run = replace(run, renders=Renders(((source, tuple(range(6))),), ((0, 0, 1), (0, 1, -1)) * 3, corners_R4))
     assert load_checkpoint(train_encoder(run)).metrics["validation"]["components"] > 0

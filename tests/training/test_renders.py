@@ -34,18 +34,22 @@ def folder(tmp_path: Path, lamp: Procedure) -> Path:
     return tmp_path
 
 
-def test_renders_come_at_training_size_with_the_states_they_show(folder: Path, lamp: Procedure) -> None:
-    renders = load_renders([folder], lamp, 32)
-    assert renders.image_RSS3.shape == (8, 32, 32, 3)
+def test_renders_come_at_training_size_with_the_states_they_show(
+    folder: Path, lamp: Procedure, world: Path, settings_text: str, tmp_path: Path
+) -> None:
+    config = parse_config(settings_text, where="tiny")
+    renders = load_renders([folder, folder], lamp)
+    images = Run(config, load_training_data(world, config), tmp_path / "run", renders=renders).render_images()
+    assert [image.shape for image in images] == [(32, 32, 3)] * 16
     assert renders.states[:4] == ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1))
-    assert renders.image_RSS3[:4, 0, 0, 0].tolist() == [20, 40, 60, 80]
+    assert [int(image[0, 0, 0]) for image in images] == [20, 40, 60, 80] * 4
 
 
 def test_renders_are_part_of_every_batch(
     folder: Path, lamp: Procedure, world: Path, settings_text: str, tmp_path: Path
 ) -> None:
     config = parse_config(settings_text, where="tiny", overrides=["key_frames.n_syn=2", "train_encoder.epochs=1"])
-    data, renders = load_training_data(world, config), load_renders([folder], lamp, 32)
+    data, renders = load_training_data(world, config), load_renders([folder], lamp)
     run = Run(config, data, tmp_path / "run", renders=renders, options=FitOptions(device="cpu"))
     sampler = key_frame_sampler(run)
     batch = sampler.batch(0, 0)

@@ -65,6 +65,10 @@ def train_command(
         typer.Option("--set", "-s", help="A setting of the network, for example image_size=128; may be repeated."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same images.")] = 0,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for decoded frames, to be shared with 'train' and kept. Default: for this run only."),
+    ] = None,
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     precision: PrecisionOption = "32-true",
@@ -120,7 +124,17 @@ def train_command(
             callbacks=(bars.stage("detector", "images"),),
         )
         try:
-            metrics = train_detector(made, train, val, settings, folder=out, options=options, on_step=bars.step)
+            metrics = train_detector(
+                made,
+                train,
+                val,
+                settings,
+                folder=out,
+                options=options,
+                cache_folder=cache,
+                on_progress=bars.frames,
+                on_step=bars.step,
+            )
         except KeyboardInterrupt:
             typer.echo("the same command goes on after the last whole epoch", err=True)
             raise

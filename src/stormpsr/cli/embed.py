@@ -43,7 +43,7 @@ def make_command(
     from stormpsr.cli.train_progress import TrainingBars
     from stormpsr.data.dataset import Dataset
     from stormpsr.models.checkpoint import device_of, load_checkpoint
-    from stormpsr.training.embedding import embed_recordings
+    from stormpsr.training.stages import embed_recordings
 
     loaded = load_checkpoint(checkpoint)
     recordings = list(Dataset.open(data, None if split == "all" else split, loaded.procedure))
@@ -87,7 +87,7 @@ def plot_command(
     from stormpsr.errors import InputError
     from stormpsr.evaluation.plots import plot_embeddings
     from stormpsr.models.checkpoint import device_of, load_checkpoint
-    from stormpsr.training.embedding import embed_recordings
+    from stormpsr.training.stages import embed_recordings
 
     if out.suffix.lower() not in _IMAGES:
         raise InputError(f"no image is called {out.name!r}", cure=f"end its name with {' or '.join(_IMAGES)}")

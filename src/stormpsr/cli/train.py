@@ -84,7 +84,7 @@ def train_command(
         workers=workers,
         wandb_project=wandb,
     )
-    images = load_renders(renders, found.procedure, config.encoder.image_size) if renders else None
+    images = load_renders(renders, found.procedure) if renders else None
     run = Run(config, found, out, renders=images, options=options, cache_folder=cache)
     if stage == "locator" and "locator" not in stages_of(config):
         raise InputError("these settings have no locator", cure="set encoder.crop_size, or begin with the encoder")

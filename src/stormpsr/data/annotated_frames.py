@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stormpsr.data.boxes import Box, LabelledBox, centre_boxes_file, read_centre_boxes
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
-from stormpsr.data.images import Image, Placement, letterbox
+from stormpsr.data.images import Image
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.data.sources import FrameSource, ImageFolder, frames_of
@@ -33,6 +33,7 @@ class AnnotatedFrame:
     state_class: int = 0  # of the assembly in the box; the background where there is none
     bits: StateBits | None = None  # None where nobody says which part is wrong
     maybe_hidden: bool = False  # the box tells the state, but nobody has checked that it can be read
+    size: tuple[int, int] = (0, 0)  # width and height of the image in pixels, where there is a box
 
     def read(self) -> Image:
         return next(images_of([self]))
@@ -128,7 +129,7 @@ def read_recording_frames(
         except InputError as error:
             raise InputError(f"frame {box.frame}: {error.problem}", path=path, cure=error.cure) from None
         if known is not None:
-            readable.append(AnnotatedFrame(recording.name, box.frame, source, inside, *known))
+            readable.append(AnnotatedFrame(recording.name, box.frame, source, inside, *known, size=(width, height)))
     unreadable = [AnnotatedFrame(recording.name, number, source) for number in numbers if number not in annotated]
     return FrameSet(procedure, tuple(readable), tuple(unreadable), len(boxes) - len(readable))
 
@@ -167,28 +168,19 @@ def read_images(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
             raise InputError(f"there is no image {image.file.name!r}", path=path)
     source = ImageFolder.of(folder, {image.number: image.file for image in found})
     frames = [
-        AnnotatedFrame(folder.name, image.number, source, image.box, image.state_class, image.bits, maybe_hidden=True)
+        AnnotatedFrame(
+            folder.name,
+            image.number,
+            source,
+            image.box,
+            image.state_class,
+            image.bits,
+            maybe_hidden=True,
+            size=(image.width, image.height),
+        )
         for image in found
         if image.state_class is not None
     ]
     if not frames:
         raise InputError("there are no annotations in it", path=path)
     return frames
-
-
-class ImageStore:
-    """Keeps the squares of images that were read before, up to a limit of memory."""
-
-    def __init__(self, size: int, max_megabytes: float = 2500) -> None:
-        self.size = size
-        self._room = int(max_megabytes * 1e6) // (3 * size * size)
-        self._kept: dict[tuple[FrameSource, int], tuple[Image, Placement]] = {}
-
-    def square(self, frame: AnnotatedFrame) -> tuple[Image, Placement]:
-        key = frame.source, frame.frame
-        if key in self._kept:
-            return self._kept[key]
-        found = letterbox(frame.read(), self.size)
-        if len(self._kept) < self._room:
-            self._kept[key] = found
-        return found

@@ -1,71 +1,119 @@
 """Images at training size: decoded and resized once, then read from a memory map.
 
+One file for each recording, and for each folder of single images. It holds all frames or those that somebody asked for;
+what holds more than is asked for is used as it is, so that detector and encoder share what they both need.
+
 Shape legend: F frames, S pixels of a side, 3 colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.images import GEOMETRY, Image, letterbox
-from stormpsr.data.recording import Recording
 from stormpsr.data.row_file import RowFile
+from stormpsr.data.sources import FrameSource
 from stormpsr.errors import InputError
-from stormpsr.files import check_room
+from stormpsr.files import check_room, read_json_object
 
 _ROWS_AT_ONCE = 64
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
+Numbers = Sequence[int] | Literal["all"]  # of frames, ascending
+
+
+@dataclass(frozen=True, eq=False)
+class CachedFrames:
+    """Some frames of a source, by their numbers."""
+
+    image_FSS3: NDArray[np.uint8]
+    row_of: dict[int, int]
+
+    def __getitem__(self, number: int) -> Image:
+        image: Image = self.image_FSS3[self.row_of[number]]
+        return image
 
 
 class FrameCache:
-    """A folder with the frames of recordings. What was made from other images is made again."""
+    """A folder with the frames of sources. What was made from other images is made again."""
 
     def __init__(self, folder: str | Path, image_size: int) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder) / f"frames-{image_size}"
         self.image_size = image_size
 
-    def rows(self, recording: Recording) -> RowFile:
-        """Where and what a recording's cached frames are."""
-        return RowFile(
-            path=self.folder / (recording.split or "all") / recording.name,
-            n_rows=recording.n_frames,
-            row_shape=(self.image_size, self.image_size, 3),
-            dtype="uint8",
-            made_from={"images": recording.source.fingerprint(), "geometry": GEOMETRY},
-        )
+    def rows(self, source: FrameSource, numbers: Numbers = "all") -> RowFile:
+        """Where and what the cached frames of a source are: at least those."""
+        return self._plan(source, numbers)[0]
 
-    def missing_bytes(self, recordings: Sequence[Recording]) -> int:
+    def _plan(self, source: FrameSource, numbers: Numbers) -> tuple[RowFile, Sequence[int]]:
+        path = self.folder.joinpath(*source.path.resolve().parts[-3:])
+        about = {"images": source.fingerprint(), "geometry": GEOMETRY}
+        frames: list[int] | Literal["all"] = numbers if numbers == "all" else sorted(set(numbers))
+        there = self._frames_there(path, about)
+        if frames == "all" or there == "all":
+            frames = "all"
+        else:
+            frames = sorted({*frames, *there})
+        chosen = source.numbers() if frames == "all" else frames
+        shape = (self.image_size, self.image_size, 3)
+        return RowFile(path, len(chosen), shape, "uint8", {**about, "frames": frames}), chosen
+
+    def _frames_there(self, path: Path, about: dict[str, str]) -> list[int] | Literal["all"]:
+        """The frames for which a file was begun that is made from these images."""
+        header = RowFile(path, 0, (), "uint8", {}).header_path
+        if not header.is_file():
+            return []
+        found = read_json_object(header, "header of rows", cure="delete it").get("made_from")
+        if not isinstance(found, dict) or any(found.get(key) != value for key, value in about.items()):
+            return []
+        frames = found.get("frames")
+        return "all" if frames == "all" else [int(number) for number in frames or ()]
+
+    def missing_bytes(self, sources: Iterable[FrameSource]) -> int:
         """How much disk the frames that are not there yet will take."""
-        files = [self.rows(recording) for recording in recordings]
+        files = [self.rows(source) for source in sources]
         return sum((rows.n_rows - rows.rows_done()) * rows.row_bytes for rows in files)
 
-    def check_room(self, recordings: Sequence[Recording]) -> None:
+    def check_room(self, sources: Iterable[FrameSource]) -> None:
         """Complain if the disk cannot hold them all, before the first is decoded."""
-        check_room(self.folder, self.missing_bytes(recordings))
+        check_room(self.folder, self.missing_bytes(sources))
 
-    def fill(self, recording: Recording, on_progress: OnProgress | None = None) -> None:
+    def fill(self, source: FrameSource, numbers: Numbers = "all", on_progress: OnProgress | None = None) -> None:
         """Decode and resize what is not there yet. A run that was interrupted is continued."""
-        rows = self.rows(recording)
+        rows, chosen = self._plan(source, numbers)
         if rows.stale_because():
             rows.delete()
         if rows.is_complete:
             return
         with rows.writer() as writer:
             batch: list[Image] = []
-            for image in recording.source.images(writer.done):
+            in_order = chosen == range(rows.n_rows) or list(chosen) == list(range(rows.n_rows))
+            left = source.images(writer.done) if in_order else source.images_at(chosen[writer.done :])
+            for image in left:
                 batch.append(letterbox(image, self.image_size)[0])
                 if len(batch) == _ROWS_AT_ONCE or writer.done + len(batch) == rows.n_rows:
                     writer.append(np.stack(batch))
                     batch.clear()
                     if on_progress:
                         on_progress(writer.done, rows.n_rows)
+                    if writer.done == rows.n_rows:
+                        break
         if not rows.is_complete:
-            raise InputError(f"{rows.n_rows} frames were announced, but fewer came", path=recording.source.path)
+            raise InputError(f"{rows.n_rows} frames were announced, but fewer came", path=source.path)
 
-    def read(self, recording: Recording) -> NDArray[np.uint8]:
-        """All frames of a recording, shape (F, S, S, 3), as a read-only memory map."""
-        return self.rows(recording).read()
+    def read(self, source: FrameSource) -> NDArray[np.uint8]:
+        """All frames of a source, shape (F, S, S, 3), as a read-only memory map."""
+        return self.rows(source).read()
+
+    def frames(
+        self, source: FrameSource, numbers: Sequence[int], on_progress: OnProgress | None = None
+    ) -> CachedFrames:
+        """Certain frames of a source, made first where they are missing."""
+        self.fill(source, numbers, on_progress)
+        rows, chosen = self._plan(source, numbers)
+        return CachedFrames(rows.read(), {number: row for row, number in enumerate(chosen)})

@@ -46,7 +46,7 @@ class KeyFrameImages(Dataset):
         self,
         sampler: KeyFrameSampler,
         frames: Sequence[NDArray[np.uint8]],
-        renders: NDArray[np.uint8] | None,
+        renders: Sequence[NDArray[np.uint8]],
         *,
         epoch: int,
         batches: int,
@@ -74,8 +74,6 @@ class KeyFrameImages(Dataset):
     def _image(self, recording: int, index: int) -> NDArray[np.uint8]:
         if recording >= 0:
             return np.asarray(self._frames[recording][index])
-        if self._renders is None:
-            raise ValueError("the sampler draws renders, but there are none")
         return np.asarray(self._renders[index])
 
 

@@ -29,8 +29,8 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
         build_encoder(run.config.encoder)
     if left:
         recordings = recordings_of(run, left)
-        run.cache.check_room(recordings)
-        check_images([recording for recording in recordings if not run.cache.rows(recording).is_complete])
+        run.cache.check_room(recording.source for recording in recordings)
+        check_images([recording for recording in recordings if not run.cache.rows(recording.source).is_complete])
     return left
 
 

@@ -13,9 +13,10 @@ from stormpsr.config import Config
 from stormpsr.data.boxes import Box
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
 from stormpsr.data.dataset import Dataset
-from stormpsr.data.images import Placement, letterbox, read_image
+from stormpsr.data.images import Placement
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import KeyFrames, key_frames
+from stormpsr.data.sources import FrameSource, ImageFolder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 
@@ -24,7 +25,7 @@ from stormpsr.procedure.model import Procedure, StateBits
 class Renders:
     """Single images of known states, for key-frame sampling."""
 
-    image_RSS3: NDArray[np.uint8]
+    sources: tuple[tuple[FrameSource, tuple[int, ...]], ...]  # folders, and the numbers of the images in them
     states: tuple[StateBits, ...]  # one per image
     corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the square
 
@@ -82,20 +83,21 @@ def load_training_data(root: str | Path, config: Config) -> TrainingData:
     return TrainingData(dataset.procedure, found["train"], found["val"])
 
 
-def load_renders(folders: Sequence[str | Path], procedure: Procedure, image_size: int) -> Renders:
+def load_renders(folders: Sequence[str | Path], procedure: Procedure) -> Renders:
     """Images of single states, in folders as `stormpsr synth states` writes them; those of unknown state are left."""
-    images: list[NDArray[np.uint8]] = []
+    sources: list[tuple[FrameSource, tuple[int, ...]]] = []
     states: list[StateBits] = []
     corners: list[tuple[float, float, float, float]] = []
     for folder in map(Path, folders):
-        for render in read_state_images(folder / ANNOTATIONS_FILE, procedure):
-            if render.bits is not None:
-                states.append(render.bits)
-                corners.append(_shares(render.box, render.width, render.height))
-                images.append(letterbox(read_image(render.file), image_size)[0])
-        if not states:
+        found = read_state_images(folder / ANNOTATIONS_FILE, procedure)
+        known = [(render, render.bits) for render in found if render.bits is not None]
+        if not known:
             raise InputError("no image says what state every component is in", path=folder)
-    return Renders(np.stack(images), tuple(states), np.array(corners, dtype=np.float32))
+        source = ImageFolder.of(folder, {render.number: render.file for render in found})
+        sources.append((source, tuple(render.number for render, _ in known)))
+        states += [bits for _, bits in known]
+        corners += [_shares(render.box, render.width, render.height) for render, _ in known]
+    return Renders(tuple(sources), tuple(states), np.array(corners, dtype=np.float32))
 
 
 @dataclass(frozen=True, eq=False)

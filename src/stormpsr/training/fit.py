@@ -41,11 +41,16 @@ from stormpsr.config import Config, EncoderTrainingConfig, LocatorTrainingConfig
 from stormpsr.data.sampling import Shard
 from stormpsr.errors import InputError
 from stormpsr.files import replacing
-from stormpsr.models.checkpoint import save_checkpoint
+from stormpsr.models.checkpoint import device_of, save_checkpoint
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
+
+
+def ignore_progress(what: str, done: int, of: int) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,7 @@ class FitOptions:
     @property
     def torch_device(self) -> torch.device:
         """Where a single process computes."""
-        if self.device != "auto":
-            return torch.device(self.device)
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return device_of("auto") if self.device == "auto" else torch.device(self.device)
 
 
 # ---------------------------------------------------------------------- what is trained

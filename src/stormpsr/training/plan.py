@@ -81,7 +81,7 @@ def plan_stages(run: Run, asked: Sequence[StageName], clock: Clock, *, skip_fini
         stages.append(_plan_clips(run, "temporal", timer.temporal_step))
     if "joint" in names:
         stages.append(_plan_clips(run, "joint", timer.joint_step))
-    missing = run.cache.missing_bytes(recordings_of(run, names)) if names else 0
+    missing = run.cache.missing_bytes(recording.source for recording in recordings_of(run, names)) if names else 0
     finished = [f"{name} is finished and will be skipped" for name in asked if name not in names]
     notes = (*run.data.notes(config), *(sampler.notes if sampler else ()), *finished)
     keys = key_frames_of(run.data.encoder_recordings(config.train_encoder.held_out_share), config)

@@ -6,7 +6,7 @@ checkpoint. What is there already is used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
+from stormpsr.data.embedding_store import EmbeddingStore, Precision
 from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.images import Image
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import (
     ClipSampler,
@@ -36,15 +38,13 @@ from stormpsr.models.stream import build_encoder, build_temporal
 from stormpsr.procedure.model import StateBits
 from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
 from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
-from stormpsr.training.embedding import embed_recordings
-from stormpsr.training.fit import FitOptions, Task, fit
+from stormpsr.training.fit import FitOptions, OnProgress, Task, fit, ignore_progress
 from stormpsr.training.stage_folder import StageFolder, digest_of
 from stormpsr.training.tasks.encoder import EncoderTask
 from stormpsr.training.tasks.locator import BoxedImages, LocatorTask
 from stormpsr.training.tasks.temporal import JointTask, TemporalTask, ValidationClips
 
 StageName = Literal["locator", "encoder", "temporal", "joint"]
-OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
 _MOST_VALIDATION_IMAGES = 800
 _IMAGES_AT_ONCE = 64
 
@@ -58,7 +58,7 @@ class Run:
     folder: Path
     renders: Renders | None = None
     options: FitOptions = field(default_factory=FitOptions)
-    on_progress: OnProgress = lambda what, done, of: None
+    on_progress: OnProgress = ignore_progress
     cache_folder: Path | None = None  # decoded frames; inside the run's folder if not given
 
     def stage(self, name: StageName) -> StageFolder:
@@ -67,14 +67,23 @@ class Run:
     @property
     def cache(self) -> FrameCache:
         size = self.config.encoder.image_size
-        return FrameCache((self.cache_folder or self.folder / "cache") / f"frames-{size}", size)
+        return FrameCache(self.cache_folder or self.folder / "cache", size)
 
     def frames(self, recordings: Sequence[Recording]) -> list[NDArray[np.uint8]]:
         """Decoded frames, made first where they are missing."""
-        self.cache.check_room(recordings)
+        self.cache.check_room(recording.source for recording in recordings)
         for recording in recordings:
-            self.cache.fill(recording, partial(self.on_progress, f"decode {recording.name}"))
-        return [self.cache.read(recording) for recording in recordings]
+            self.cache.fill(recording.source, on_progress=partial(self.on_progress, f"decode {recording.name}"))
+        return [self.cache.read(recording.source) for recording in recordings]
+
+    def render_images(self) -> list[Image]:
+        """The images of renders, in their order; none if there are no renders."""
+        images: list[Image] = []
+        for source, numbers in () if self.renders is None else self.renders.sources:
+            progress = partial(self.on_progress, f"decode {source.path.name}")
+            frames = self.cache.frames(source, numbers, progress)
+            images += [frames[number] for number in numbers]
+        return images
 
 
 def stages_of(config: Config) -> list[StageName]:
@@ -89,10 +98,11 @@ def train_locator(run: Run) -> Path:
     config, stage = run.config, run.config.train_locator
     boxed = boxed_frames_of(run.data.train, run.data.procedure)
     batches = stage.batches_per_epoch or max(len(boxed) // stage.batch_size, 1)
-    frames = run.frames(run.data.train)
+    frames, renders = run.frames(run.data.train), run.render_images()
+    corners_R4 = None if run.renders is None else run.renders.corners_R4
 
     def make_dataset(epoch: int, shard: Shard) -> BoxedImages:
-        return BoxedImages(boxed, frames, run.renders, config, epoch=epoch, batches=batches, shard=shard)
+        return BoxedImages(boxed, frames, renders, corners_R4, config, epoch=epoch, batches=batches, shard=shard)
 
     torch.manual_seed(config.seed)
     task = LocatorTask(Locator(), config, make_dataset, batches, _boxed_validation(run), run.options.workers)
@@ -158,7 +168,7 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
     sampler = key_frame_sampler(run)
     batches = stage.batches_per_epoch or sampler.batches_per_epoch
     frames = run.frames(run.data.encoder_recordings(stage.held_out_share))
-    renders = None if run.renders is None else run.renders.image_RSS3
+    renders = run.render_images()
 
     more, states = _more_renders(run, sampler)
 
@@ -222,6 +232,48 @@ def validation_images(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 
 # ---------------------------------------------------------------------- embeddings
+def embed_recordings(
+    encoder: SpatialEncoder,
+    recordings: Sequence[Recording],
+    *,
+    store_folder: Path,
+    cache_folder: Path,
+    dtype: Precision = "float16",
+    frame_step: int = 1,
+    on_progress: OnProgress = ignore_progress,
+) -> list[NDArray[Any]]:
+    """The embeddings of frames of recordings as memory maps, (F, D) each, made first where they are missing.
+
+    Of all frames, or of every `frame_step`-th.
+    """
+    encoder = encoder.eval()
+    store = EmbeddingStore(store_folder, encoder_digest(encoder), encoder.embedding_dim, dtype)
+    cache = FrameCache(cache_folder, encoder.image_size)
+    device = next(encoder.parameters()).device
+
+    def encode(image_BSS3: NDArray[np.uint8]) -> NDArray[np.floating]:
+        with torch.inference_mode():
+            return np.asarray(encoder.embed(torch.from_numpy(image_BSS3.copy()).to(device)).float().cpu().numpy())
+
+    found = []
+    for recording in recordings:
+        name = f"{recording.split or 'all'}/{recording.name}"
+        cache.fill(recording.source, on_progress=partial(on_progress, f"decode {recording.name}"))
+        image_FSS3, fps = cache.read(recording.source)[::frame_step], recording.fps / frame_step
+        images = recording.source.fingerprint()
+        store.write(
+            name,
+            image_FSS3,
+            fps,
+            encode,
+            images=images,
+            batch_size=_IMAGES_AT_ONCE,
+            on_progress=partial(on_progress, f"embed {recording.name}"),
+        )
+        found.append(store.read(name, len(image_FSS3), fps, images=images))
+    return found
+
+
 def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) -> list[NDArray[Any]]:
     """The embeddings of recordings, made first where they are missing. Each encoder has its own store.
 

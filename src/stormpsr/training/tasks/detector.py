@@ -17,7 +17,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,12 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, ImageStore
+from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet
 from stormpsr.data.box_exchange import export_boxes
+from stormpsr.data.frame_cache import CachedFrames, FrameCache
+from stormpsr.data.images import Placement
 from stormpsr.data.sampling import Shard
+from stormpsr.data.sources import FrameSource
 from stormpsr.detectors.base import (
     UNKNOWN,
     Batch,
@@ -46,7 +51,7 @@ from stormpsr.detectors.predict import confidence_and_success, predict_frames
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import StateKind
 from stormpsr.training.augment import ImageAugmentation, augment_image
-from stormpsr.training.fit import FitOptions, Task, check_machine, fit
+from stormpsr.training.fit import FitOptions, OnProgress, Task, check_machine, fit, ignore_progress
 from stormpsr.training.stage_folder import StageFolder
 
 UNFINISHED_FOLDER = "unfinished"  # inside the detector's: the stage folder, while it is trained
@@ -124,15 +129,27 @@ class Batches(Dataset):
     """Training batches by the number of their step, drawn from a frame set. Each process loads its share of a batch."""
 
     def __init__(
-        self, frames: FrameSet, store: ImageStore, settings: TrainingSettings, shard: Shard | None = None
+        self,
+        frames: FrameSet,
+        cache: FrameCache,
+        settings: TrainingSettings,
+        on_progress: OnProgress = ignore_progress,
     ) -> None:
         if not frames.readable:
             raise InputError("no frames with boxes to train on")
-        self.frames, self.store, self.settings, self.shard = frames, store, settings, shard or Shard()
+        self.frames, self.settings, self.shard = frames, settings, Shard()
         self._chances = {True: self._chance_of(frames.images), False: self._chance_of(frames.readable)}
+        self._size = cache.image_size
+        self._squares = self._decode(cache, on_progress)
 
     def __len__(self) -> int:
         return self.settings.steps
+
+    def of(self, shard: Shard) -> Batches:
+        """The same for one of several processes."""
+        share = copy(self)
+        share.shard = shard
+        return share
 
     def _chance_of(self, frames: Sequence[AnnotatedFrame]) -> NDArray[np.float64]:
         """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
@@ -151,6 +168,17 @@ class Batches(Dataset):
             chance[wrong] *= settings.wrong_share / chance[wrong].sum()
             chance[~wrong] *= (1 - settings.wrong_share) / chance[~wrong].sum()
         return np.asarray(chance / max(chance.sum(), 1e-12))
+
+    def _decode(self, cache: FrameCache, on_progress: OnProgress) -> dict[FrameSource, CachedFrames]:
+        """The images of all steps: those are known now, and often they are a small part of all frames."""
+        drawn: dict[FrameSource, set[int]] = {}
+        for step in range(self.settings.steps):
+            for frame in self._draw_step(np.random.default_rng((self.settings.seed, step))):
+                drawn.setdefault(frame.source, set()).add(frame.frame)
+        return {
+            source: cache.frames(source, sorted(numbers), partial(on_progress, f"decode {source.path.parent.name}"))
+            for source, numbers in drawn.items()
+        }
 
     def __getitem__(self, step: int) -> Batch:
         rng = np.random.default_rng((self.settings.seed, step))
@@ -177,15 +205,16 @@ class Batches(Dataset):
         return [frames[row] for row in rng.choice(len(frames), n, p=chance)]
 
     def _load(self, chosen: list[AnnotatedFrame], step: int, rng: np.random.Generator) -> Batch:
-        size, n_components = self.store.size, self.frames.procedure.n_components
+        size, n_components = self._size, self.frames.procedure.n_components
         n = len(chosen)
         images = np.empty((n, size, size, 3), dtype=np.uint8)
         corners = np.zeros((n, 4), dtype=np.float32)
         classes = np.zeros(n, dtype=np.int64)
         bits = np.full((n, n_components), UNKNOWN, dtype=np.int64)
         for i, frame in enumerate(chosen):
-            square, placement = self.store.square(frame)
-            box = None if frame.box is None else placement.into_square(frame.box).corners
+            square, box = self._squares[frame.source][frame.frame], None
+            if frame.box is not None:
+                box = Placement.of(*frame.size, size).into_square(frame.box).corners
             classes[i] = frame.state_class
             if frame.bits is not None:
                 bits[i] = frame.bits
@@ -208,13 +237,13 @@ class DetectorTask(Task):
         self,
         detector: StepTrainedDetector,
         settings: TrainingSettings,
-        make_batches: Callable[[Shard], Batches],
+        batches: Batches,
         val: FrameSet,
         workers: int = 0,
     ) -> None:
         def make_dataset(epoch: int, shard: Shard) -> Dataset:
             begin = epoch * settings.epoch_steps
-            return Subset(make_batches(shard), range(begin, min(begin + settings.epoch_steps, settings.steps)))
+            return Subset(batches.of(shard), range(begin, min(begin + settings.epoch_steps, settings.steps)))
 
         about = {"kind": detector.kind, "network": detector.settings(), "training": asdict(settings)}
         super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset, settings.epoch_steps, workers)
@@ -318,12 +347,15 @@ def train_detector(
     *,
     folder: Path | None = None,
     options: FitOptions | None = None,
+    cache_folder: Path | None = None,
+    on_progress: OnProgress = ignore_progress,
     on_step: OnStep = lambda step, of, loss: None,
 ) -> dict[str, float] | None:
     """Train a detector, calibrate it on validation frames, and save it if a folder is given; the last metrics.
 
-    With a folder, training that was stopped goes on from there; the same settings are required. Progress comes from
-    `options.callbacks`, and from `on_step` where another package trains.
+    With a folder, training that was stopped goes on from there; the same settings are required. Decoded frames are kept
+    in `cache_folder`, or only until the training is done. Progress comes from `options.callbacks`, and from `on_step`
+    where another package trains.
     """
     options = options or FitOptions()
     detector.check_procedure(train.procedure)
@@ -336,35 +368,27 @@ def train_detector(
     with tempfile.TemporaryDirectory() as elsewhere:
         place = Path(elsewhere) if folder is None else folder / UNFINISHED_FOLDER
         if isinstance(detector, StepTrainedDetector):
-            metrics = _fit(detector, train, val, settings, place, replace(options, resume=True))
+            check_machine(options)
+            cache = FrameCache(cache_folder or place / "cache", detector.image_size)
+            batches = Batches(train, cache, settings, on_progress=on_progress)
+            task = DetectorTask(detector, settings, batches, val, options.workers)
+            options = replace(options, resume=True)
+            fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
+            task.take_average()
+            metrics = {"resumed_at": float(task.first_step or 0), **task.metrics}
         else:
-            metrics = _let_train(detector, train, val, settings, place, options, on_step)
+            _let_train(detector, train, val, settings, place, options, on_step)
+            metrics = {}
     if rank_zero_only.rank != 0:  # the first process does the rest
         return None
-    detector.network.to(options.torch_device)
+    detector.to(options.torch_device)
     detector.calibration = calibrate(detector, val, settings.calibration_frames)
-    detector.network.cpu()
+    detector.to("cpu")
     if folder is not None:
         detector.metrics["training"] = {**asdict(settings), **metrics}
         detector.save(folder)
         shutil.rmtree(folder / UNFINISHED_FOLDER, ignore_errors=True)
     return metrics
-
-
-def _fit(
-    detector: StepTrainedDetector,
-    train: FrameSet,
-    val: FrameSet,
-    settings: TrainingSettings,
-    place: Path,
-    options: FitOptions,
-) -> dict[str, float]:
-    check_machine(options)
-    store = ImageStore(detector.image_size)
-    task = DetectorTask(detector, settings, lambda shard: Batches(train, store, settings, shard), val, options.workers)
-    fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
-    task.take_average()
-    return {"resumed_at": task.first_step or 0, **task.metrics}
 
 
 def _let_train(
@@ -375,7 +399,7 @@ def _let_train(
     place: Path,
     options: FitOptions,
     on_step: OnStep,
-) -> dict[str, float]:
+) -> None:
     if options.processes > 1:
         raise InputError(f"{detector.kind} is trained on one device", cure="leave --devices out")
     data = place / "data"
@@ -391,7 +415,6 @@ def _let_train(
         augmentation=asdict(settings.augmentation),
         on_step=on_step,
     )
-    return {}
 
 
 def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calibration:

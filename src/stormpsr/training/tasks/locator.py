@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from stormpsr.config import Config
 from stormpsr.data.sampling import Shard
 from stormpsr.models.locator import Locator, box_iou
-from stormpsr.training.data import BoxedFrames, Renders
+from stormpsr.training.data import BoxedFrames
 from stormpsr.training.fit import MakeDataset, Task, make_optimiser
 
 _LOCATOR_STREAM = 3  # so that random numbers are not those of the other samplers
@@ -33,14 +33,16 @@ class BoxedImages(Dataset):
         self,
         boxed: BoxedFrames,
         frames: Sequence[NDArray[np.uint8]],
-        renders: Renders | None,
+        renders: Sequence[NDArray[np.uint8]],
+        render_corners_R4: NDArray[np.float32] | None,
         config: Config,
         *,
         epoch: int,
         batches: int,
         shard: Shard,
     ) -> None:
-        self._boxed, self._frames, self._renders = boxed, frames, renders
+        self._boxed, self._frames = boxed, frames
+        self._renders, self._render_corners_R4 = renders, render_corners_R4
         self._config, self._epoch, self._batches, self._shard = config, epoch, batches, shard
 
     def __len__(self) -> int:
@@ -50,15 +52,15 @@ class BoxedImages(Dataset):
         rng = np.random.default_rng((self._config.seed, _LOCATOR_STREAM, self._epoch, number, self._shard.rank))
         stage = self._config.train_locator
         n = max(stage.batch_size // self._shard.count, 1)
-        n_renders = round(stage.render_share * n) if self._renders is not None else 0
+        n_renders = round(stage.render_share * n) if self._render_corners_R4 is not None else 0
         images, corners = [], []
         for row in rng.integers(len(self._boxed), size=n - n_renders):
             images.append(self._frames[self._boxed.recording_M[row]][self._boxed.frame_M[row]])
             corners.append(self._boxed.corners_M4[row])
-        if self._renders is not None:
-            for row in rng.integers(len(self._renders.image_RSS3), size=n_renders):
-                images.append(self._renders.image_RSS3[row])
-                corners.append(self._renders.corners_R4[row])
+        if self._render_corners_R4 is not None:
+            for row in rng.integers(len(self._renders), size=n_renders):
+                images.append(self._renders[row])
+                corners.append(self._render_corners_R4[row])
         return torch.from_numpy(np.stack(images)), torch.from_numpy(np.stack(corners)), number
 
 
