@@ -42,7 +42,7 @@ def test_every_frame_of_every_recording_is_embedded(
     shown = json.loads(capsys.readouterr().out)
     assert (len(shown["recordings"]), shown["frames"]) == (5, 300)
     rows = np.fromfile(tmp_path / "store" / "val" / "01_build.rows", dtype=np.float32).reshape(60, 16)
-    images = np.fromfile(tmp_path / "store" / "cache" / "frames-32" / "val" / "01_build.rows", dtype=np.uint8)
+    images = np.fromfile(tmp_path / "store" / "cache" / "frames-32" / "val" / "01_build" / "rgb.rows", dtype=np.uint8)
     encoder = load_checkpoint(checkpoint).encoder()
     with torch.inference_mode():
         expected = encoder.embed(torch.from_numpy(images.reshape(60, 32, 32, 3))).numpy()
