@@ -27,9 +27,9 @@ from stormpsr.data.recording import open_recording
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
-from stormpsr.recognizer.networks import Networks
+from stormpsr.recognizer.networks import FramePredictor, Networks
 from stormpsr.recognizer.offline import decode_table, predict_recording
-from stormpsr.recognizer.recognizer import Recognizer, SeveralMethods
+from stormpsr.recognizer.recognizer import Recognizer
 
 STRIDES = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (4, 4), (8, 4))  # temporal, detector
 HELD = 400  # frames in memory
@@ -109,14 +109,16 @@ def stages(folder: Path, frames: list[Frame], n: int) -> dict[str, float]:
 def memory(folder: Path, frames: list[Frame], n: int) -> list[dict[str, float]]:
     """What Python holds, and the most that the process ever held, as frames go by; all methods at once."""
     model = load_model(folder)
-    together = SeveralMethods.of(model)
+    predictor, decoders = FramePredictor(model.networks), [model.decoder(method) for method in model.methods]
     stream = shown(frames, model.procedure.fps)
     rows: list[dict[str, float]] = []
     started = time.perf_counter()
     tracemalloc.start()
     for done in range(0, n, max(n // 10, 1)):
         for frame in islice(stream, max(n // 10, 1)):
-            together.update(frame)
+            prediction = predictor.update(frame)
+            for decoder in decoders if prediction is not None else ():
+                decoder.update(prediction)
         held = tracemalloc.get_traced_memory()[0] / 1e6
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         frame_count = done + max(n // 10, 1)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from stormpsr.data.sources import Frame
     from stormpsr.decoding.methods import decode, make_decoder
+    from stormpsr.decoding.predictions import Decoder
     from stormpsr.errors import InputError, MissingExtraError, StormPSRError
     from stormpsr.evaluation.metrics import Match, Scores, score
     from stormpsr.evaluation.summary import Summary, summarise
@@ -33,6 +34,7 @@ _MODULE_OF = {
     "AssemblyState": "procedure.model",
     "Component": "procedure.model",
     "Dataset": "data.dataset",
+    "Decoder": "decoding.predictions",
     "Frame": "data.sources",
     "FrameResult": "recognizer.recognizer",
     "InputError": "errors",
@@ -65,6 +67,7 @@ __all__ = [
     "AssemblyState",
     "Component",
     "Dataset",
+    "Decoder",
     "Frame",
     "FrameResult",
     "InputError",

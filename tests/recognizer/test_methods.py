@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from stormpsr.cli.main import main
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding import methods
-from stormpsr.decoding.methods import Decoder, Grid, LabelledRecording, Method, resolve_method
+from stormpsr.decoding.methods import Grid, Method, resolve_method
+from stormpsr.decoding.predictions import Decoder, LabelledRecording
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 from stormpsr.recognizer.model_folder import load_model, load_settings

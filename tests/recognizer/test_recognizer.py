@@ -18,7 +18,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
 from stormpsr.recognizer.networks import FramePredictor
-from stormpsr.recognizer.recognizer import Recognizer, SeveralMethods
+from stormpsr.recognizer.recognizer import Recognizer
 
 Frames = Callable[..., list[Frame]]
 Seeing = Callable[..., RecognizerModel]
@@ -122,11 +122,14 @@ def test_the_future_has_no_influence_on_real_networks(model_folder: Path, frames
 # ---------------------------------------------------------------------- one look per frame
 def test_every_frame_is_looked_at_once_however_many_methods_decide(seeing: Seeing, frames: Frames) -> None:
     model = seeing()
-    together = SeveralMethods.of(model, variant="build")
+    predictor = FramePredictor(model.networks)
+    decoders = {method: model.decoder(method, "build") for method in model.methods}
     found: dict[str, list[StepEvent]] = {"detection": [], "temporal": [], "average": []}
     for frame in frames():
-        for method, events in together.update(frame).items():
-            found[method] += events
+        prediction = predictor.update(frame)
+        assert prediction is not None
+        for method, decoder in decoders.items():
+            found[method] += decoder.update(prediction)
     detector: Any = model.networks.detector
     stream: Any = model.networks.stream
     assert detector.n_images == 60
@@ -275,17 +278,20 @@ def test_nothing_is_kept_of_a_long_shift(seeing: Seeing, frames: Frames, monkeyp
     monkeypatch.setattr(model.networks, "detect", lambda images, ticks: [(StateDetection(ticks[0], 2, rng.random()),)])
     monkeypatch.setattr(model.networks, "encode", lambda images: rng.random((1, 3), dtype=np.float32))
     monkeypatch.setattr(model.networks, "predict", lambda clips, known: rng.random((1, 3), dtype=np.float32))
-    together = SeveralMethods.of(model, variant="build", unexpected="report")
+    predictor = FramePredictor(model.networks)
+    decoders = [model.decoder(method, "build", "report") for method in model.methods]
     image = frames()[0].image
 
     def go_on(first: int, until: int) -> int:
         n_events = 0
         for index in range(first, until):
-            n_events += sum(map(len, together.update(Frame(image, index, index / 10)).values()))
+            prediction = predictor.update(Frame(image, index, index / 10))
+            assert prediction is not None
+            n_events += sum(len(decoder.update(prediction)) for decoder in decoders)
         return n_events
 
     def values_kept() -> int:
-        return held((together.predictor._schedule, together.predictor._ring, together.decoders), set())
+        return held((predictor._schedule, predictor._ring, decoders), set())
 
     go_on(0, 400)
     before = values_kept()

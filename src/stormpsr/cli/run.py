@@ -198,7 +198,8 @@ class Watch:
     def _frame(self, result: FrameResult) -> None:
         if result.prediction is not None:
             self._on_prediction(result.prediction)
-        self._checklist.update(result.events)
+        if result.events:
+            self._checklist.update(result.events)
         for event in result.events:
             self._event(event)
         if self._video is not None and self.n_frames % self._save_every == 0:

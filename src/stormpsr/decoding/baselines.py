@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.methods import Decoder, Grid, check_numbers
+from stormpsr.decoding.methods import Grid
+from stormpsr.decoding.predictions import Decoder, check_numbers
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import StateBits, StateKind
 

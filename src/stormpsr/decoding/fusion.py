@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.methods import Decoder, DecoderBatch, Grid, check_numbers
+from stormpsr.decoding.methods import Grid
+from stormpsr.decoding.predictions import Decoder, DecoderBatch, check_numbers
 from stormpsr.decoding.prerequisites import NeededSteps
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
@@ -151,7 +152,7 @@ class EvidenceFusion(Decoder):
 
     def _hold(self, change_probabilities: Sequence[float] | NDArray[np.floating]) -> None:
         held_C = np.asarray(change_probabilities, dtype=np.float64)
-        if held_C.shape != (self.procedure.n_components,):
+        if held_C.shape != self._state_C.shape:
             n = self.procedure.n_components
             raise InputError(f"frame {self._frame}: {held_C.size} probabilities for {n} components")
         if not np.all((held_C >= 0) & (held_C <= 1)):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding.baselines import BaselineSettings, ExpectedDecoder
 from stormpsr.decoding.fusion import FusionSettings
-from stormpsr.decoding.methods import Decoder
+from stormpsr.decoding.predictions import Decoder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
 

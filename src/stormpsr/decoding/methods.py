@@ -9,164 +9,25 @@ Nothing heavier than the standard library is imported here, so that `--help` can
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import product
-from numbers import Real
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from stormpsr.decoding.predictions import Prediction
-    from stormpsr.procedure.model import Procedure, StateBits
+    from stormpsr.decoding.predictions import Decoder
+    from stormpsr.procedure.model import Procedure
 
 Stream = Literal["detection", "temporal"]
 Grid = Mapping[str, Sequence[Any]]
 # settings that a recogniser fills in, where a method has them; they are neither stored nor tuned
 FROM_MODEL = ("window_frames", "hold_frames", "unexpected", "folder")
-_LONGEST_REST = 256  # unseen frames after which nothing is left to decay
-
-
-# ---------------------------------------------------------------------- what a method is
-class LabelledRecording(Protocol):
-    """What a method may learn from: a recording's predictions, and the steps that are true."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def variant(self) -> str: ...
-    @property
-    def labels(self) -> Sequence[StepEvent]: ...
-    @property
-    def predictions(self) -> Iterable[Prediction]: ...
-
-
-class Decoder(ABC):
-    """Feed it every frame; it returns the steps that the frame completes.
-
-    Only `update`, `reset`, `state` and `share` must be written; the rest has an answer that is right, if slow.
-    """
-
-    Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default
-    grid: ClassVar[Grid] = {}  # the values that tuning tries, by setting; empty: nothing to tune
-    # what a class that is not in `METHODS` says of itself
-    title: ClassVar[str] = ""
-    help: ClassVar[str] = ""
-    colour: ClassVar[str] = "#5a6068"
-    dark_colour: ClassVar[str] = "#b0b5bd"  # the same on a dark page
-    streams: ClassVar[tuple[Stream, ...]] = ("detection",)
-
-    def __init__(self, procedure: Procedure, variant: str | None = None, settings: Any = None) -> None:
-        """`variant`: the procedure's first where none is given. `settings`: the defaults where none are given."""
-        self.procedure = procedure
-        self.variant = procedure.variant(variant)
-        self.settings = self.Settings() if settings is None else settings
-        self._frame = -1
-        self.reset()
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Forget everything, for a new recording."""
-        self._frame = -1
-
-    @abstractmethod
-    def update(
-        self,
-        detections: Sequence[StateDetection],
-        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
-        frame: int | None = None,
-    ) -> list[StepEvent]:
-        """The events of the next frame. `frame` is its number; without one, frames are counted from 0.
-
-        detections: the most confident first. change_probabilities: the temporal model's word on each component, in the
-        frames in which it ran. A stream that the method does not listen to may be left out.
-        """
-
-    def observe(self, prediction: Prediction) -> list[StepEvent]:
-        """`update` with all that the networks said about a tick. A method that needs more of it takes it from here."""
-        self.rest(prediction.tick)
-        return self.update(prediction.detections or (), prediction.change_C, prediction.tick)
-
-    def rest(self, frame: int) -> None:
-        """Let the frames before `frame` pass, of which nothing is known."""
-        for unseen in range(self._frame + 1, min(frame, self._frame + 1 + _LONGEST_REST)):
-            self.update((), None, unseen)
-        self._frame = max(self._frame, frame - 1)
-
-    def _next_frame(self, frame: int | None) -> int:
-        """Count on, and refuse to go back."""
-        frame = self._frame + 1 if frame is None else frame
-        if frame <= self._frame:
-            raise InputError(f"frame {frame} after frame {self._frame}", cure="feed frames in order, each once")
-        self._frame = frame
-        return frame
-
-    # ------------------------------------------------------------------ for displays
-    @property
-    @abstractmethod
-    def state(self) -> StateBits | None:
-        """The state that the reported steps lead to, or None if the method knows none."""
-
-    @property
-    @abstractmethod
-    def share(self) -> NDArray[np.float64]:
-        """Evidence per step id, as a share of what completes the step."""
-
-    @property
-    def evidence(self) -> NDArray[np.float64]:
-        """Evidence per step id, in the method's own measure (a copy)."""
-        return self.share
-
-    @property
-    def component_probabilities(self) -> NDArray[np.float64] | None:
-        """How surely each component is installed, by methods that have such a belief."""
-        return None
-
-    # ------------------------------------------------------------------ learning and tuning
-    @classmethod
-    def fit(cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: Any, folder: Path) -> Any:
-        """Learn from labelled recordings before the grid is tried.
-
-        Parameters are written below `folder`, which is found again as `settings.folder` if the settings have such a
-        field; the settings that name them are returned. Most methods have nothing to learn.
-        """
-        return settings
-
-    @classmethod
-    def batch(cls, procedure: Procedure, variant: str | None, settings: Sequence[Any]) -> DecoderBatch:
-        """Many settings at once, for tuning. A method with a big grid does better than one after the other."""
-        return SideBySide([cls(procedure, variant, own) for own in settings])
-
-
-class DecoderBatch(Protocol):
-    """Feed it every tick; `events` has the events of each setting, at the number of the frame that told."""
-
-    events: list[list[StepEvent]]
-
-    def observe(self, prediction: Prediction) -> None:
-        """The next tick."""
-
-
-class SideBySide:
-    """A batch of decoders that know nothing of each other."""
-
-    def __init__(self, decoders: Sequence[Decoder]) -> None:
-        self._decoders = decoders
-        self.events: list[list[StepEvent]] = [[] for _ in decoders]
-
-    def observe(self, prediction: Prediction) -> None:
-        for decoder, events in zip(self._decoders, self.events, strict=True):
-            events += [replace(event, frame=prediction.index) for event in decoder.observe(prediction)]
 
 
 # ---------------------------------------------------------------------- the list
@@ -178,8 +39,8 @@ class Method:
     where: str  # package.module:Class, imported when it is first used
     title: str
     help: str  # for `--help`, a few words
-    colour: str = Decoder.colour
-    dark_colour: str = Decoder.dark_colour
+    colour: str = "#5a6068"
+    dark_colour: str = "#b0b5bd"  # the same on a dark page
     streams: tuple[Stream, ...] = ("detection",)
     in_main_table: bool = False  # whether it is run where no method is named
     is_baseline: bool = False  # what others are compared with
@@ -293,6 +154,8 @@ def resolve_method(name: str) -> Method:
 
 def _import_class(where: str) -> type[Decoder]:
     """Naming a class imports its module, which must be installed here, or lie in PYTHONPATH."""
+    from stormpsr.decoding.predictions import Decoder
+
     module, _, attribute = where.partition(":")
     try:
         found = getattr(import_module(module), attribute, None)
@@ -302,7 +165,7 @@ def _import_class(where: str) -> type[Decoder]:
         cure = "install the package, or put its folder into PYTHONPATH"
         raise InputError(f"method {where!r}: there is no module {error.name!r}", cure=cure) from error
     if not (isinstance(found, type) and issubclass(found, Decoder)):
-        raise InputError(f"{where!r} is no decoding method", cure="derive it from stormpsr.decoding.methods.Decoder")
+        raise InputError(f"{where!r} is no decoding method", cure="derive it from stormpsr.Decoder")
     return found
 
 
@@ -355,13 +218,3 @@ def decode(
     elif last >= n_frames:
         raise InputError(f"a detection in frame {last}, but the recording has only {n_frames} frames")
     return [event for n in range(n_frames) for event in decoder.update(by_frame.get(n, ()), frame=n)]
-
-
-def check_numbers(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Refuse settings that are not numbers within their range; for a settings class's `__post_init__`."""
-    for name, (low, high) in ranges.items():
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise InputError(f"{name} is {value!r}, not a number")
-        if not low <= float(value) <= high:
-            raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")

@@ -1,4 +1,4 @@
-"""What the networks said about a frame, and how that becomes events on an even clock.
+"""What the networks said about a frame, and how decoders make events of it on an even clock.
 
 Time is counted in ticks of the procedure's frame rate. A camera may drop frames or run at another rate: what was seen
 last stands in for the ticks of a short gap; those of a long one pass as frames of which nothing is known.
@@ -10,17 +10,19 @@ Shape legend: P predictions, M detections, E predictions of the temporal model, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.methods import Decoder
+from stormpsr.decoding.methods import Grid, Stream
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
 from stormpsr.procedure.model import Procedure, StateBits, Variant
@@ -77,6 +79,152 @@ class GapFiller:
         return tuple(d if d.frame == tick else replace(d, frame=tick) for d in self._seen)
 
 
+# ---------------------------------------------------------------------- what a method of decoding is
+class LabelledRecording(Protocol):
+    """What a method may learn from: a recording's predictions, and the steps that are true."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def variant(self) -> str: ...
+    @property
+    def labels(self) -> Sequence[StepEvent]: ...
+    @property
+    def predictions(self) -> Iterable[Prediction]: ...
+
+
+_LONGEST_REST = 256  # unseen frames after which nothing is left to decay
+
+
+class Decoder(ABC):
+    """Feed it every frame; it returns the steps that the frame completes.
+
+    Only `update`, `reset`, `state` and `share` must be written; the rest has an answer that is right, if slow.
+    """
+
+    Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default
+    grid: ClassVar[Grid] = {}  # the values that tuning tries, by setting; empty: nothing to tune
+    # what a class that is not in `METHODS` says of itself
+    title: ClassVar[str] = ""
+    help: ClassVar[str] = ""
+    colour: ClassVar[str] = "#5a6068"
+    dark_colour: ClassVar[str] = "#b0b5bd"  # the same on a dark page
+    streams: ClassVar[tuple[Stream, ...]] = ("detection",)
+
+    def __init__(self, procedure: Procedure, variant: str | None = None, settings: Any = None) -> None:
+        """`variant`: the procedure's first where none is given. `settings`: the defaults where none are given."""
+        self.procedure = procedure
+        self.variant = procedure.variant(variant)
+        self.settings = self.Settings() if settings is None else settings
+        self._frame = -1
+        self.reset()
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything, for a new recording."""
+        self._frame = -1
+
+    @abstractmethod
+    def update(
+        self,
+        detections: Sequence[StateDetection],
+        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
+        frame: int | None = None,
+    ) -> list[StepEvent]:
+        """The events of the next frame. `frame` is its number; without one, frames are counted from 0.
+
+        detections: the most confident first. change_probabilities: the temporal model's word on each component, in the
+        frames in which it ran. A stream that the method does not listen to may be left out.
+        """
+
+    def observe(self, prediction: Prediction) -> list[StepEvent]:
+        """`update` with all that the networks said about a tick. A method that needs more of it takes it from here."""
+        self.rest(prediction.tick)
+        return self.update(prediction.detections or (), prediction.change_C, prediction.tick)
+
+    def rest(self, frame: int) -> None:
+        """Let the frames before `frame` pass, of which nothing is known."""
+        for unseen in range(self._frame + 1, min(frame, self._frame + 1 + _LONGEST_REST)):
+            self.update((), None, unseen)
+        self._frame = max(self._frame, frame - 1)
+
+    def _next_frame(self, frame: int | None) -> int:
+        """Count on, and refuse to go back."""
+        frame = self._frame + 1 if frame is None else frame
+        if frame <= self._frame:
+            raise InputError(f"frame {frame} after frame {self._frame}", cure="feed frames in order, each once")
+        self._frame = frame
+        return frame
+
+    # ------------------------------------------------------------------ for displays
+    @property
+    @abstractmethod
+    def state(self) -> StateBits | None:
+        """The state that the reported steps lead to, or None if the method knows none."""
+
+    @property
+    @abstractmethod
+    def share(self) -> NDArray[np.float64]:
+        """Evidence per step id, as a share of what completes the step."""
+
+    @property
+    def evidence(self) -> NDArray[np.float64]:
+        """Evidence per step id, in the method's own measure (a copy)."""
+        return self.share
+
+    @property
+    def component_probabilities(self) -> NDArray[np.float64] | None:
+        """How surely each component is installed, by methods that have such a belief."""
+        return None
+
+    # ------------------------------------------------------------------ learning and tuning
+    @classmethod
+    def fit(cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: Any, folder: Path) -> Any:
+        """Learn from labelled recordings before the grid is tried.
+
+        Parameters are written below `folder`, which is found again as `settings.folder` if the settings have such a
+        field; the settings that name them are returned. Most methods have nothing to learn.
+        """
+        return settings
+
+    @classmethod
+    def batch(cls, procedure: Procedure, variant: str | None, settings: Sequence[Any]) -> DecoderBatch:
+        """Many settings at once, for tuning. A method with a big grid does better than one after the other."""
+        return SideBySide([cls(procedure, variant, own) for own in settings])
+
+
+class DecoderBatch(Protocol):
+    """Feed it every tick; `events` has the events of each setting, at the number of the frame that told."""
+
+    events: list[list[StepEvent]]
+
+    def observe(self, prediction: Prediction) -> None:
+        """The next tick."""
+
+
+class SideBySide:
+    """A batch of decoders that know nothing of each other."""
+
+    def __init__(self, decoders: Sequence[Decoder]) -> None:
+        self._decoders = decoders
+        self.events: list[list[StepEvent]] = [[] for _ in decoders]
+
+    def observe(self, prediction: Prediction) -> None:
+        for decoder, events in zip(self._decoders, self.events, strict=True):
+            events += [replace(event, frame=prediction.index) for event in decoder.observe(prediction)]
+
+
+def check_numbers(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse settings that are not numbers within their range; for a settings class's `__post_init__`."""
+    for name, (low, high) in ranges.items():
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InputError(f"{name} is {value!r}, not a number")
+        if not low <= float(value) <= high:
+            raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
+
+
+# ---------------------------------------------------------------------- predictions of a recording
 class PredictionDecoder:
     """Feed it predictions in order; it returns the steps that each completes, at the frame's own number and time."""
 

@@ -12,7 +12,7 @@ torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,7 +24,7 @@ from stormpsr.data.boxes import Box
 from stormpsr.data.events import StepEvent
 from stormpsr.data.sources import Frame, LatestOnly, SourceLike, open_source
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder
-from stormpsr.errors import InputError, need_packages
+from stormpsr.errors import need_packages
 from stormpsr.procedure.model import Procedure, StateBits, Variant
 from stormpsr.recognizer.results import Results
 
@@ -184,44 +184,3 @@ class Recognizer:
     def component_probabilities(self) -> NDArray[np.float64] | None:
         """How surely each component is installed, where the method has such a belief."""
         return self.decoder.component_probabilities
-
-
-class SeveralMethods:
-    """Several methods side by side upon one look at every frame."""
-
-    def __init__(self, predictor: FramePredictor, decoders: Mapping[str, PredictionDecoder]) -> None:
-        if not decoders:
-            raise InputError("there is no method to compare")
-        self.predictor, self.decoders = predictor, dict(decoders)
-        self.prediction: Prediction | None = None
-
-    @classmethod
-    def of(
-        cls,
-        model: RecognizerModel,
-        methods: Sequence[str] | None = None,
-        variant: str | None = None,
-        *,
-        unexpected: Unexpected = "drop",
-    ) -> SeveralMethods:
-        """All methods of the main table, or those that are named."""
-        from stormpsr.recognizer.networks import FramePredictor
-
-        chosen = model.methods if methods is None else methods
-        decoders = {method: model.decoder(method, variant, unexpected) for method in chosen}
-        return cls(FramePredictor(model.networks), decoders)
-
-    def reset(self) -> None:
-        """Forget everything, for a new recording."""
-        self.predictor.reset()
-        for decoder in self.decoders.values():
-            decoder.reset()
-        self.prediction = None
-
-    def update(self, frame: Frame) -> dict[str, list[StepEvent]]:
-        """The steps that are completed now, by method."""
-        prediction = self.predictor.update(frame)
-        if prediction is None:
-            return {method: [] for method in self.decoders}
-        self.prediction = prediction
-        return {method: decoder.update(prediction) for method, decoder in self.decoders.items()}

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stormpsr.data.events import StepEvent
-from stormpsr.decoding.methods import METHODS, Decoder
+from stormpsr.decoding.methods import METHODS
+from stormpsr.decoding.predictions import Decoder
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Match, Scores, score
 from stormpsr.evaluation.report.images import FrameReader
