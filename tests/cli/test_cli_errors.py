@@ -93,7 +93,7 @@ def test_a_missing_argument_is_named(cli: Call) -> None:
 
 
 def test_a_missing_option_is_named(cli: Call) -> None:
-    assert cli("labels", "check", ".").is_refusal("Missing option '--procedure'", "stormpsr labels check --help")
+    assert cli("decode", ".").is_refusal("Missing option '--procedure'", "stormpsr decode --help")
 
 
 def test_arguments_too_many_are_refused(cli: Call) -> None:

@@ -10,26 +10,28 @@ import typer
 from stormpsr.cli.options import BoxesOption, DataProcedureOption, need, procedure_of
 from stormpsr.cli.output import JsonFlag, print_json, print_table
 
-app = typer.Typer(help="Exchange annotated boxes with other tools (COCO and YOLO layouts).", no_args_is_help=True)
+app = typer.Typer(help="Exchange box annotations with other tools.", no_args_is_help=True)
 
 
 @app.command("export")
 def export_command(
     data: Annotated[Path, typer.Argument(help="Folder of recordings with images and boxes.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write; it must not be there yet.")],
-    box_format: Annotated[Literal["coco", "yolo"], typer.Option("--format", "-f", help="The layout.")] = "coco",
+    out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
+    box_format: Annotated[Literal["coco", "yolo"], typer.Option("--format", "-f", help="Layout to write.")] = "coco",
     procedure: DataProcedureOption = None,
     boxes: BoxesOption = None,
     split: Annotated[
-        list[str] | None, typer.Option(help="train, val or test; may be repeated. Default: those that are there.")
+        list[str] | None, typer.Option(help="train, val or test; may be repeated.", show_default="all there are")
     ] = None,
     negative_ratio: Annotated[
-        float, typer.Option(min=0, help="Frames without a readable state per frame with one.")
+        float, typer.Option(min=0, help="Frames without a readable state to add per frame with one.")
     ] = 0.0,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the images instead of linking to them.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write frames and boxes in a layout that CVAT, Label Studio, Roboflow, FiftyOne and trainers read.
+    """Export frames and boxes as COCO or YOLO.
+
+    CVAT, Label Studio, Roboflow, FiftyOne and most training programs read these layouts.
 
     Example: stormpsr boxes export data/vehicle exchange/vehicle --format yolo --negative-ratio 0.5
     """
@@ -53,12 +55,14 @@ def export_command(
 @app.command("import")
 def import_command(
     source: Annotated[Path, typer.Argument(help="Folder with annotations/*.json (COCO) or data.yaml (YOLO).")],
-    into: Annotated[Path, typer.Option(help="Folder of the recordings that the images came from.")],
+    into: Annotated[Path, typer.Option(help="Folder of the recordings that the images come from.")],
     procedure: DataProcedureOption = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace boxes that are there already.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing boxes.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write boxes that another tool has changed into the recordings, as OD_labels.json.
+    """Import boxes from COCO or YOLO.
+
+    Writes them into the recordings as OD_labels.json.
 
     Example: stormpsr boxes import exchange/vehicle --into data/vehicle --replace
     """

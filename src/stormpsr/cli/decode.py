@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import given, settings_of
+from stormpsr.cli.options import ProcedureOption, given, settings_of
 from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes, print_table
 from stormpsr.decoding.methods import method_help
 
@@ -23,36 +23,45 @@ def decode_command(
         Path,
         typer.Argument(help="A detection CSV (recording, frame, class, confidence, x, y, w, h), or a folder of them."),
     ],
-    procedure: Annotated[
-        str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
-    ],
+    procedure: ProcedureOption,
     method: Annotated[
         str,
         typer.Option(metavar="METHOD", help=f"The baselines of IndustReal and more: {method_help(['detection'])}"),
     ] = "expected",
     variant: Annotated[
-        str | None, typer.Option(help="Default: the one in the recording's name, else the procedure's first.")
+        str | None,
+        typer.Option(help="Variant of the procedure.", show_default="the one in the recording's name, else the first"),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, help="Accumulated confidence that completes a step.", show_default="8 for B2, B3"),
+        typer.Option(
+            min=0, help="Accumulated confidence at which a step counts as completed.", show_default="8 for B2, B3"
+        ),
     ] = None,
     decay: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Factor per frame without support.", show_default="0.75 for B2, B3"),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Factor by which confidence decays per frame without support.",
+            show_default="0.75 for B2, B3",
+        ),
     ] = None,
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Least confidence of a detection.", show_default="0.5 for B1")
+        float | None, typer.Option(min=0, max=1, help="Weaker detections are ignored.", show_default="0.5 for B1")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Another setting of the method; repeat it.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another setting of the method; may be repeated."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder to write NAME.csv to, a file per recording.")
+        Path | None, typer.Option("--out", "-o", help="Folder for the steps: one NAME.csv per recording.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Decode assembly-state detections into step events. Exactly as the published baselines do.
+    """Decode detections of assembly states into steps.
+
+    The baselines B1, B2 and B3 give exactly the events of the published programs.
 
     Example: stormpsr decode detections/ --procedure industreal --method expected --out predictions/
     """

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from stormpsr.procedure.model import Procedure
 
 
-app = typer.Typer(help="Train, score and run assembly state detectors.", no_args_is_help=True)
+app = typer.Typer(help="Train, evaluate and run assembly state detectors.", no_args_is_help=True)
 
-Data = Annotated[Path, typer.Argument(help="Folder of recordings: frames, labels and OD_labels.json.")]
+Data = Annotated[Path, typer.Argument(help="Folder of recordings with frames, labels and OD_labels.json.")]
 Detector = Annotated[Path, typer.Argument(help="Folder of a trained detector.")]
-MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Weaker detections are left out.")]
+MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Weaker detections are ignored.")]
 
 
 @app.command("train")
 def train_command(
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector. Training that stopped goes on.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector. Interrupted training is resumed.")],
     detector: Annotated[
         str,
         typer.Option(help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class."),
@@ -52,22 +52,23 @@ def train_command(
     procedure: DataProcedureOption = None,
     boxes: BoxesOption = None,
     images: Annotated[
-        list[Path] | None, typer.Option(help="Single images as 'synth states' draws them; may be repeated.")
+        list[Path] | None, typer.Option(help="Folder of single images, as 'synth states' draws them; may be repeated.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="900")] = None,
     batch_size: Annotated[int | None, typer.Option(min=2, help="Images per step.", show_default="32")] = None,
     negative_ratio: Annotated[
-        float | None, typer.Option(min=0, help="Frames without a readable state per frame with.", show_default="0.5")
+        float | None,
+        typer.Option(min=0, help="Frames without a readable state per frame with one.", show_default="0.5"),
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Greatest learning rate.", show_default="0.002")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.", show_default="0.002")] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", help="A setting of the network, for example image_size=128; may be repeated."),
+        typer.Option("--set", "-s", help="Setting of the network, for example image_size=128; may be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same images.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder for decoded frames, to be shared with 'train' and kept. Default: for this run only."),
+        typer.Option(help="Folder for decoded frames; 'train' can share it.", show_default="none is kept"),
     ] = None,
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
@@ -76,9 +77,10 @@ def train_command(
     threads: Threads = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a detector on the frames whose state can be read, and calibrate it on the validation split.
+    """Train an assembly state detector.
 
-    Ctrl-C is safe: the same command goes on after the last whole epoch, and ends where it would have ended.
+    Trains on the frames whose state is readable and calibrates on the validation split. Ctrl-C is safe: the same
+    command resumes after the last complete epoch, with the same result as without the interruption.
 
     Example: stormpsr detect train data/vehicle --images data/vehicle_states --out detectors/vehicle
     """
@@ -161,20 +163,20 @@ def eval_command(
     data: Data,
     split: Split = "test",
     boxes: BoxesOption = None,
-    every: Annotated[
-        int, typer.Option(min=1, help="Look at one of so many frames without a state, and count it so often.")
-    ] = 1,
+    every: Annotated[int, typer.Option(min=1, help="Use every Nth frame without a readable state, with weight N.")] = 1,
     min_confidence: MinConfidence = 0.5,
     wrong_parts: Annotated[
         Literal["error_class", "component_classes", "readout"] | None,
-        typer.Option(help="How the compact detector tells wrong parts; default: as it was trained."),
+        typer.Option(help="How the compact detector reports wrong parts.", show_default="as it was trained"),
     ] = None,
-    plots: Annotated[Path | None, typer.Option(help="Folder for the images of the scores.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Folder for plots.")] = None,
     threads: Threads = None,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Score a detector: average precision, states, wrong parts, silence where nothing can be read, speed.
+    """Evaluate a trained detector.
+
+    Average precision, accuracy of states, wrong parts, false detections in unreadable frames, calibration and speed.
 
     Example: stormpsr detect eval detectors/vehicle data/vehicle --split test --plots scores/
     """
@@ -214,16 +216,22 @@ def eval_command(
 def run_command(
     detector: Detector,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for NAME.csv. What is there is kept.")],
-    split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Default: all recordings.")] = None,
-    every: Annotated[int, typer.Option(min=1, help="Look at every so many frames only.")] = 1,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for one NAME.csv per recording. Existing files are kept.")
+    ],
+    split: Annotated[
+        Literal["train", "val", "test"] | None, typer.Option(help="Which recordings to use.", show_default="all")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Use every Nth frame only.")] = 1,
     min_confidence: MinConfidence = 0.1,
     procedure: DataProcedureOption = None,
     threads: Threads = None,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Detect in every frame of recordings; 'stormpsr decode' turns the files into steps.
+    """Detect states in recordings.
+
+    'stormpsr decode' decodes the resulting files into steps.
 
     Example: stormpsr detect run detectors/vehicle data/vehicle --split test --out detections/test
     """
@@ -257,14 +265,15 @@ def run_command(
 @app.command("steps")
 def steps_command(
     data: Data,
-    val: Annotated[Path, typer.Option(help="Detections of the validation split, to tune thresholds on.")],
-    test: Annotated[Path, typer.Option(help="Detections of the test split, to score.")],
+    val: Annotated[Path, typer.Option(help="Folder of detections of the validation split, for tuning.")],
+    test: Annotated[Path, typer.Option(help="Folder of detections of the test split, for scoring.")],
     procedure: DataProcedureOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score the detection-only baselines B1, B2, B3 with thresholds tuned on validation recordings.
+    """Score the baselines B1, B2 and B3.
 
-    Beside them stands how long a perfect detector would have to wait for a clear view after each completion.
+    Their thresholds are tuned on the validation split. For comparison: how long a perfect detector would have to wait
+    for a clear view after each completed step.
 
     Example: stormpsr detect steps data/vehicle --val detections/val --test detections/test
     """
@@ -288,13 +297,15 @@ def steps_command(
 
 @app.command("adopt")
 def adopt_command(
-    weights: Annotated[Path, typer.Argument(help="A .pt file of ultralytics. It may run code: trust its source.")],
+    weights: Annotated[
+        Path, typer.Argument(help="A .pt file of ultralytics. Loading it can run code: only use files you trust.")
+    ],
     procedure: ProcedureOption,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector.")],
-    image_size: Annotated[int, typer.Option(help="Pixels of a side that it was trained with.")] = 640,
+    image_size: Annotated[int, typer.Option(help="Image size that it was trained with, in pixels.")] = 640,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take over a trained YOLOv8, for example a published one.
+    """Import a trained YOLOv8, for example a published one.
 
     Example: stormpsr detect adopt best.pt --procedure industreal --out detectors/published
     """

@@ -10,7 +10,7 @@ import typer
 from stormpsr.cli.options import DeviceOption, need
 from stormpsr.cli.output import JsonFlag, print_json
 
-app = typer.Typer(help="Embed recordings with a trained spatial encoder, and look at the result.", no_args_is_help=True)
+app = typer.Typer(help="Compute embeddings of frames and plot them.", no_args_is_help=True)
 
 _IMAGES = (".png", ".svg", ".pdf")
 
@@ -22,19 +22,20 @@ CheckpointArgument = Annotated[
 @app.command("make")
 def make_command(
     checkpoint: CheckpointArgument,
-    data: Annotated[Path, typer.Option(help="Folder of the data set, or of one recording.")],
-    out: Annotated[Path, typer.Option(help="Folder for the embeddings: OUT/SPLIT/NAME.rows and .json.")],
-    split: Annotated[Literal["train", "val", "test", "all"], typer.Option(help="Which recordings.")] = "all",
+    data: Annotated[Path, typer.Option(help="Folder of a data set or of one recording.")],
+    out: Annotated[Path, typer.Option(help="Folder for the embeddings.")],
+    split: Annotated[Literal["train", "val", "test", "all"], typer.Option(help="Which recordings to use.")] = "all",
     cache: Annotated[
-        Path | None, typer.Option(help="Folder for decoded frames, to be shared with training. Default: in OUT.")
+        Path | None, typer.Option(help="Folder for decoded frames; training can share it.", show_default="in OUT")
     ] = None,
-    precision: Annotated[Literal["float16", "float32"], typer.Option(help="Of the numbers on disk.")] = "float16",
+    precision: Annotated[Literal["float16", "float32"], typer.Option(help="Numerical precision on disk.")] = "float16",
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Write one file of embeddings per recording. A run that was interrupted goes on where it stopped.
+    """Compute embeddings with a trained encoder.
 
-    Embeddings of another encoder in the same folder are refused, not overwritten.
+    Writes OUT/SPLIT/NAME.rows and .json for each recording. An interrupted run resumes where it stopped. Embeddings of
+    another encoder are never overwritten.
 
     Example: stormpsr embed make runs/vehicle/encoder/best --data data/vehicle --out embeddings/vehicle
     """
@@ -68,13 +69,15 @@ def make_command(
 def plot_command(
     checkpoint: CheckpointArgument,
     recording: Annotated[Path, typer.Option(help="Folder of one recording.")],
-    out: Annotated[Path, typer.Option(help="Image to write, .png or .svg.")],
-    every: Annotated[int, typer.Option(min=1, help="Take every so many frames.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of the projection.")] = 0,
+    out: Annotated[Path, typer.Option(help="Image to write (.png, .svg or .pdf).")],
+    every: Annotated[int, typer.Option(min=1, help="Use every Nth frame.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed of the projection.")] = 0,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Draw the embeddings of one recording in the plane (t-SNE), coloured by state and by time.
+    """Plot the embeddings of one recording.
+
+    Projected by t-SNE, coloured by state and by time.
 
     Example: stormpsr embed plot runs/vehicle/encoder/best --recording data/vehicle/recordings/test/01_assy_2_1
     --out embeddings.png

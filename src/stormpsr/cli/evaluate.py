@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,8 @@ from stormpsr.cli.options import (
     DeviceOption,
     MethodsOption,
     ModelArgument,
+    Protocol,
+    SplitOrAll,
     TemporalStride,
     Threads,
     UnexpectedOption,
@@ -30,20 +32,17 @@ if TYPE_CHECKING:
 def evaluate_command(
     data: DataOption,
     model: ModelArgument = "vehicle",
-    split: Annotated[
-        Literal["train", "val", "test", "all"], typer.Option(help="Which recordings; 'all' if there are no splits.")
-    ] = "test",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run, for 'stormpsr report'.")] = None,
-    protocol: Annotated[
-        Literal["paper", "industreal", "storm"],
-        typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
-    ] = "paper",
+    split: SplitOrAll = "test",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the results, for 'stormpsr report'.")
+    ] = None,
+    protocol: Protocol = "paper",
     method: MethodsOption = None,
     unexpected: UnexpectedOption = "drop",
-    title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     store: Annotated[
         bool,
-        typer.Option("--store", help="Write the scores into the model's metrics.json, for whoever gets the model."),
+        typer.Option("--store", help="Also store the scores in the model's metrics.json."),
     ] = False,
     temporal_stride: TemporalStride = None,
     detector_stride: DetectorStride = None,
@@ -52,9 +51,10 @@ def evaluate_command(
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """Score all methods on labelled recordings: POS, F1 and delay, with and without execution errors.
+    """Score a model on labelled recordings.
 
-    What the networks say is kept, recording by recording: a run that was stopped goes on, and scoring again is quick.
+    POS, F1 and delay of all methods, also separately for recordings with and without execution errors. Predictions are
+    kept: an interrupted run resumes, and scoring again is quick.
 
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """

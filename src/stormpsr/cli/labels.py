@@ -15,7 +15,7 @@ from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes
 # what a raw file is converted to, and whether with the incorrect installs
 _CONVERTED = (("PSR_labels.csv", False), ("PSR_labels_with_errors.csv", True))
 
-app = typer.Typer(help="Audit and convert label files.", no_args_is_help=True)
+app = typer.Typer(help="Check and convert label files.", no_args_is_help=True)
 
 
 @app.command("check")

@@ -15,26 +15,27 @@ if TYPE_CHECKING:
     from stormpsr.config import Config
 
 
-app = typer.Typer(help="Look at networks, and pack them into a recogniser.", no_args_is_help=True)
+app = typer.Typer(help="Show networks and pack them into a model.", no_args_is_help=True)
 
 OverrideOption = Annotated[
     list[str] | None,
-    typer.Option("--override", "-o", help="Change a setting: section.key=value. May be given several times."),
+    typer.Option("--override", "-o", help="Change a setting: section.key=value; may be repeated."),
 ]
 
 
 @app.command("show")
 def show_command(
-    source: Annotated[str, typer.Argument(help="A preset, a YAML file of settings, or the folder of a checkpoint.")],
+    source: Annotated[str, typer.Argument(help="A preset, a YAML file of settings or the folder of a checkpoint.")],
     override: OverrideOption = None,
     components: Annotated[
-        int | None, typer.Option(min=1, help="Number of components, where the settings name no procedure.")
+        int | None, typer.Option(min=1, help="Number of components, if the settings name no procedure.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the stages of a model with shapes, parameters and multiply-adds.
+    """Show the size of networks.
 
-    Nothing is downloaded or trained. Multiply-adds are those of matrix products, convolutions and attention.
+    Shapes, parameters and multiply-adds of all stages (matrix products, convolutions and attention). Nothing is
+    downloaded or trained.
 
     Example: stormpsr model show paper-industreal -o encoder.backbone=vit_small_patch14_dinov2.lvd142m
     """
@@ -74,20 +75,22 @@ def show_command(
 
 @app.command("pack")
 def pack_command(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the model. One that is there keeps its settings.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model. An existing one keeps its settings.")],
     stream: Annotated[Path | None, typer.Option(help="Checkpoint of the spatio-temporal stream.")] = None,
     detector: Annotated[Path | None, typer.Option(help="Folder of a trained detector.")] = None,
-    half: Annotated[bool, typer.Option("--half", help="Store weights as 16-bit numbers: half the size.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits: half the size.")] = False,
     temporal_stride: Annotated[
         int | None,
-        typer.Option(min=1, help="Run the temporal model every so many frames.", show_default="its window's"),
+        typer.Option(min=1, help="Run the temporal model every N frames.", show_default="its window's"),
     ] = None,
     detector_stride: Annotated[
-        int | None, typer.Option(min=1, help="Run the detector every so many frames.", show_default="1")
+        int | None, typer.Option(min=1, help="Run the detector every N frames.", show_default="1")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put both streams into one folder that 'stormpsr run', 'tune' and 'evaluate' take. One stream alone will do.
+    """Pack networks into a model.
+
+    A model is one folder that 'stormpsr run', 'tune' and 'evaluate' use. It needs at least one of the two streams.
 
     Example: stormpsr model pack --stream runs/vehicle/temporal --detector detectors/vehicle --out models/vehicle --half
     """

@@ -48,13 +48,13 @@ Protocol = Annotated[
 ]
 MethodOption = Annotated[
     str | None,
-    typer.Option(metavar="METHOD", help=f"How to decide: {method_help()}", show_default="both streams, if there are"),
+    typer.Option(metavar="METHOD", help=f"Decoding method: {method_help()}", show_default="average"),
 ]
 MethodsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="METHOD",
-        help=f"May be repeated. {method_help()}",
+        help=f"Decoding method; may be repeated: {method_help()}",
         show_default="each stream alone, and both",
     ),
 ]
@@ -152,8 +152,9 @@ def load(
 def procedure_of(data: Path, given: str | None) -> Procedure:
     """The procedure that was asked for, or the one that lies in the data."""
     from stormpsr.data.dataset import Dataset
+    from stormpsr.procedure.model import Procedure
 
-    return Dataset.open(data, procedure=given).procedure
+    return Procedure.load(given) if given else Dataset.open(data).procedure
 
 
 def cache_folder(given: Path | None) -> Path:

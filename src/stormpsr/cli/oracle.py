@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stormpsr.cli.options import BoxesOption, ProcedureOption, SplitOrAll
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
@@ -20,31 +21,26 @@ _PROTOCOLS = ("paper", "industreal", "storm")
 
 def oracle_command(
     psr: Annotated[Path, typer.Option(help="Folder of recordings with PSR_labels.csv and PSR_labels_raw.csv.")],
-    procedure: Annotated[
-        str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
-    ],
-    boxes: Annotated[
-        Path | None, typer.Option(help="Folder of NAME_GT.csv; default: OD_labels.json inside each recording.")
-    ] = None,
-    split: Annotated[Literal["train", "val", "test", "all"], typer.Option(help="Which recordings.")] = "test",
+    procedure: ProcedureOption,
+    boxes: BoxesOption = None,
+    split: SplitOrAll = "test",
     threshold: Annotated[
         list[float] | None,
-        typer.Option(min=0, help="Threshold of B2 and B3; may be given several times. Default: 1, 4 and 8."),
+        typer.Option(min=0, help="Threshold of B2 and B3; may be repeated.", show_default="1, 4 and 8"),
     ] = None,
     confidence: Annotated[float, typer.Option(min=0, max=1, help="Confidence of each box.")] = 0.9,
-    decay: Annotated[float, typer.Option(min=0, max=1, help="Factor per frame without support.")] = 0.75,
+    decay: Annotated[
+        float, typer.Option(min=0, max=1, help="Factor by which confidence decays per frame without support.")
+    ] = 0.75,
     protocol: Annotated[
-        list[str] | None, typer.Option(help="paper, industreal or storm; may be given several times. Default: all.")
+        list[str] | None, typer.Option(help="paper, industreal or storm; may be repeated.", show_default="all")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the ceiling of any detection-only method.
+    """Score a perfect detector.
 
-    Runs the decoders on annotated boxes as if a perfect detector had seen them.
-
-    A box is drawn where a person could read the state of the whole object; its class is its frame's labelled state.
-
-    No method that waits for such views can do better.
+    Runs the decoders on annotated boxes as if a perfect detector had found them. Boxes are annotated where a person
+    could read the state of the whole object, so no method that waits for such views can do better.
 
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """

@@ -117,12 +117,12 @@ def as_data(procedure: Procedure, graphs: Sequence[StateGraph]) -> dict[str, Any
     }
 
 
-app = typer.Typer(help="Describe a procedure, check it, look at it.", no_args_is_help=True)
+app = typer.Typer(help="Describe procedures, check and show them.", no_args_is_help=True)
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped procedure (industreal, meccano) or a YAML file.")
 ]
-ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def _write(text: str, out: Path, *, force: bool, as_json: bool, **facts: Any) -> None:
@@ -157,19 +157,19 @@ def _default_path(name: str) -> Path:
 # ---------------------------------------------------------------------- new, check, list
 @app.command("new")
 def new(
-    name: Annotated[str, typer.Argument(help="What the procedure is called.")],
+    name: Annotated[str, typer.Argument(help="Name of the procedure.")],
     component: Annotated[
-        list[str] | None, typer.Option("--component", "-c", help="A component; repeat it, in the order of assembly.")
+        list[str] | None, typer.Option("--component", "-c", help="A component; repeat it in the order of assembly.")
     ] = None,
-    components_from: Annotated[Path | None, typer.Option(help="A text file with a component per line.")] = None,
+    components_from: Annotated[Path | None, typer.Option(help="Text file with one component per line.")] = None,
     fps: Annotated[float, typer.Option(help="Frames per second of the videos.")] = 10.0,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; default NAME.yaml, '-' prints it.")
+        Path | None, typer.Option("--out", "-o", help="File to write; '-' prints it.", show_default="NAME.yaml")
     ] = None,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a commented template for a new procedure, to be changed with a text editor.
+    """Write a commented template to edit.
 
     Example: stormpsr procedure new lamp --component foot --component pole --component "lamp shade"
     """
@@ -200,7 +200,9 @@ def check(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Procedure files (YAML).")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what is wrong with procedure files, line by line. Exit code 1 if anything is.
+    """Find errors in procedure files, line by line.
+
+    The exit code is 1 if there are any.
 
     Example: stormpsr procedure check lamp.yaml
     """
@@ -226,7 +228,7 @@ def check(
 
 @app.command("list")
 def list_procedures(as_json: JsonFlag = False) -> None:
-    """The procedures that come with the package.
+    """List the procedures that are shipped.
 
     Example: stormpsr procedure list
     """
@@ -247,14 +249,14 @@ def show(
     source: SourceArgument,
     drawing: Annotated[
         Literal["text", "mermaid"] | None,
-        typer.Option("--format", "-f", help="text (default): all there is to know; mermaid: the drawing alone."),
+        typer.Option("--format", "-f", help="text: everything; mermaid: the graph only.", show_default="text"),
     ] = None,
-    variant: Annotated[str | None, typer.Option(help="Draw this variant only; default: all.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default: print it.")] = None,
+    variant: Annotated[str | None, typer.Option(help="Draw only this variant.", show_default="all")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write.", show_default="print it")] = None,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print components, states and variants, and draw which state follows which.
+    """Show components, states, variants and their graph.
 
     Example: stormpsr procedure show industreal --format mermaid --out industreal.mmd
     """
@@ -286,20 +288,24 @@ def show(
 # ---------------------------------------------------------------------- import, export
 @app.command("import")
 def import_info(
-    info: Annotated[Path, typer.Argument(metavar="INFO.json", help="A procedure_info.json of the published programs.")],
-    name: Annotated[str, typer.Option(help="What the procedure is called.")],
+    info: Annotated[Path, typer.Argument(metavar="INFO.json", help="procedure_info.json of the published programs.")],
+    name: Annotated[str, typer.Option(help="Name of the procedure.")],
     fps: Annotated[float, typer.Option(help="Frames per second of the videos.")],
     initial: Annotated[
         list[str] | None,
-        typer.Option(help="A variant's initial state, VARIANT=DIGITS; repeat it. Default: derived from its steps."),
+        typer.Option(
+            help="Initial state of a variant, VARIANT=DIGITS; may be repeated.", show_default="derived from its steps"
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; default NAME.yaml, '-' prints it.")
+        Path | None, typer.Option("--out", "-o", help="File to write; '-' prints it.", show_default="NAME.yaml")
     ] = None,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn a procedure_info.json into a procedure file. The detector's states are not in it: add them afterwards.
+    """Convert a procedure_info.json to a procedure.
+
+    The states of the detector are not in it: add them afterwards.
 
     Example: stormpsr procedure import procedure_info.json --name car --fps 10 --initial main=11110111111
     """
@@ -331,7 +337,7 @@ def export_info(
     force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a procedure as the procedure_info.json that the published programs read.
+    """Write a procedure_info.json for the published programs.
 
     Example: stormpsr procedure export industreal --out procedure_info.json
     """

@@ -12,18 +12,16 @@ from stormpsr.files import write_text
 
 
 def report_command(
-    run: Annotated[Path, typer.Argument(help="Folder that 'stormpsr evaluate --out' wrote.")],
+    run: Annotated[Path, typer.Argument(help="Folder written by 'stormpsr evaluate --out'.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The page.", show_default="report.html in RUN")
+        Path | None, typer.Option("--out", "-o", help="File to write (.html).", show_default="report.html in RUN")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Where the recordings lie now, if not where they lay when they were evaluated.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the recordings, if they have moved since.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write one HTML page about a run: scores, timelines, delays, and images of what went wrong.
+    """Write an HTML report.
 
-    The page needs no network and no other file.
+    Scores, timelines, delays and images of what went wrong, in one page that needs no network and no other file.
 
     Example: stormpsr report runs/vehicle --out report.html
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stormpsr.cli.options import ProcedureOption, Protocol
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table, with_interval
 from stormpsr.files import write_json, write_text
 
@@ -17,42 +18,37 @@ if TYPE_CHECKING:
 def score_command(
     labels: Annotated[Path, typer.Argument(help="PSR_labels.csv, or a folder of recordings.")],
     events: Annotated[
-        Path, typer.Argument(help="Predicted events in the same format, or a folder with a file for each.")
+        Path, typer.Argument(help="Predicted steps in the same format, or a folder with a file per recording.")
     ],
-    procedure: Annotated[
-        str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
-    ],
-    protocol: Annotated[
-        Literal["paper", "industreal", "storm"],
-        typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
-    ] = "paper",
+    procedure: ProcedureOption,
+    protocol: Protocol = "paper",
     window: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With 'storm' only: rewrite the predicted order from the labels, as it does. Inflates POS."
+            min=1, help="With 'storm' only: reorder predictions by the labels, as that program does. Inflates POS."
         ),
     ] = None,
-    fps: Annotated[float | None, typer.Option(help="Frames per second; default: the procedure's.")] = None,
-    split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")] = None,
+    fps: Annotated[float | None, typer.Option(help="Frames per second.", show_default="the procedure's")] = None,
+    split: Annotated[
+        Literal["train", "val", "test"] | None, typer.Option(help="Which recordings to use.", show_default="all")
+    ] = None,
     variant: Annotated[
-        str | None, typer.Option(help="Variant of all recordings; default: the one in a recording's name.")
+        str | None, typer.Option(help="Variant of all recordings.", show_default="the one in a recording's name")
     ] = None,
     missing: Annotated[
-        Literal["error", "empty", "skip"], typer.Option(help="What to do with recordings that have no events file.")
+        Literal["error", "empty", "skip"], typer.Option(help="What to do with recordings that have no predictions.")
     ] = "error",
-    per_step: Annotated[bool, typer.Option("--per-step", help="Also print a table of the steps.")] = False,
+    per_step: Annotated[bool, typer.Option("--per-step", help="Also print a table of steps.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Also write the result: .json (everything) or .csv (recordings).")
+        Path | None, typer.Option("--out", "-o", help="Also write the scores: .json (all) or .csv (per recording).")
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            help="Also draw the share of steps recognised within t seconds, and timelines: .png, .svg or .pdf."
-        ),
+        typer.Option(help="Also plot timelines and the share of steps recognised within t seconds (.png, .svg, .pdf)."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score predicted step events against labels: POS, F1, delay. All three or none.
+    """Score predicted steps: POS, F1 and delay.
 
     Example: stormpsr score recordings/ predictions/ --procedure industreal --split test
     """

@@ -15,32 +15,34 @@ if TYPE_CHECKING:
     from stormpsr.synthetic.actions import ErrorRates
     from stormpsr.synthetic.profiles import Profile
 
-app = typer.Typer(help="Make recordings of the synthetic assembly world.", no_args_is_help=True)
+app = typer.Typer(help="Generate recordings of synthetic assemblies.", no_args_is_help=True)
 
 ProductOption = Annotated[
-    str, typer.Option("--product", help="A shipped product (vehicle, gearbox) or the path of a product file.")
+    str, typer.Option("--product", help="A shipped product (vehicle, gearbox) or a product file.")
 ]
-SizeOption = Annotated[int, typer.Option(help="Width and height of the image in pixels, an even number.")]
-SeedOption = Annotated[int, typer.Option(help="The same seed gives the same bytes.")]
+SizeOption = Annotated[int, typer.Option(help="Width and height of the images in pixels; must be even.")]
+SeedOption = Annotated[int, typer.Option(help="Random seed; the same seed gives the same files.")]
 Rate = Annotated[float | None, typer.Option(min=0.0, max=1.0, show_default="the profile's")]
 
 
 @app.command("generate")
 def generate_command(
-    out: Annotated[Path, typer.Argument(help="Folder for the set. A set that was interrupted goes on.")],
-    profile: Annotated[str, typer.Option(help="industreal, meccano or quick: pace and clear views.")] = "quick",
+    out: Annotated[Path, typer.Argument(help="Folder for the data set. An interrupted run is resumed.")],
+    profile: Annotated[str, typer.Option(help="Pace and clear views: industreal, meccano or quick.")] = "quick",
     product: ProductOption = "vehicle",
-    train: Annotated[int, typer.Option(min=0, help="Recordings to train on.")] = 48,
-    val: Annotated[int, typer.Option(min=0, help="Recordings to tune on.")] = 8,
-    test: Annotated[int, typer.Option(min=0, help="Recordings to test on.")] = 16,
+    train: Annotated[int, typer.Option(min=0, help="Number of training recordings.")] = 48,
+    val: Annotated[int, typer.Option(min=0, help="Number of validation recordings.")] = 8,
+    test: Annotated[int, typer.Option(min=0, help="Number of test recordings.")] = 16,
     size: SizeOption = 224,
     seed: SeedOption = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Recordings drawn at the same time.")] = 2,
-    video: Annotated[bool, typer.Option("--video", help="Write one MP4 per recording instead of frames.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Number of recordings drawn in parallel.")] = 2,
+    video: Annotated[
+        bool, typer.Option("--video", help="Write an MP4 per recording instead of single frames.")
+    ] = False,
     occlusion: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How much the hands hide; 0.5 as calibrated.")
+        float, typer.Option(min=0.0, max=1.0, help="How much the hands occlude; 0.5 is calibrated on real data.")
     ] = 0.5,
-    max_seconds: Annotated[float | None, typer.Option(help="Cut every recording after so many seconds.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop each recording after this many seconds.")] = None,
     error_rate: Rate = None,
     removal_rate: Rate = None,
     omission_rate: Rate = None,
@@ -55,10 +57,10 @@ def generate_command(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a set of recordings: frames, labels, boxes and visibility, in IndustReal's layout.
+    """Generate a data set in IndustReal's layout.
 
-    Error, removal and omission rates are shares of installations: done wrongly at first, undone and done again, left
-    out. Those of a split go before the general ones.
+    Frames, labels, boxes and visibility. The rates are shares of installations that are first done wrong (error),
+    undone and redone (removal) or skipped (omission). A rate of one split overrides the general one.
 
     Example: stormpsr synth generate data/vehicle --profile quick --size 128 --train-error-rate 0.15
     """
@@ -134,16 +136,18 @@ def _rates(
 
 @app.command("states")
 def states_command(
-    out: Annotated[Path, typer.Argument(help="Folder for the images; it must not be there yet.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the images; it must not exist yet.")],
     product: ProductOption = "vehicle",
-    per_state: Annotated[int, typer.Option(min=0, help="Images of every state that a detector knows.")] = 200,
-    walks: Annotated[int, typer.Option(min=0, help="Images of other states that people pass through.")] = 0,
+    per_state: Annotated[int, typer.Option(min=0, help="Number of images per state that a detector knows.")] = 200,
+    walks: Annotated[int, typer.Option(min=0, help="Number of images of other states that occur in between.")] = 0,
     size: SizeOption = 224,
     seed: SeedOption = 0,
-    hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="How often hands are in the image.")] = 0.5,
+    hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of images with hands.")] = 0.5,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draw single images of every state, with boxes: random pose, light, background and partly hands.
+    """Draw single images of every state.
+
+    With boxes; pose, light, background and hands are random.
 
     Example: stormpsr synth states data/vehicle_states --per-state 200 --size 128
     """
@@ -169,13 +173,13 @@ def states_command(
 
 @app.command("stats")
 def stats_command(
-    folder: Annotated[Path, typer.Argument(help="A generated set, a split of it, or one recording.")],
-    against: Annotated[str | None, typer.Option(help="industreal or meccano: show the real metrics beside.")] = None,
+    folder: Annotated[Path, typer.Argument(help="A generated data set, one of its splits, or one recording.")],
+    against: Annotated[str | None, typer.Option(help="Compare with real recordings: industreal or meccano.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """What a set looks like in numbers, beside real recordings if asked.
+    """Show statistics of a data set.
 
-    Figures that a calibrated profile must match and that are more than 25 % off are marked.
+    With --against, numbers that a calibrated profile should match but that are more than 25 % off are marked.
 
     Example: stormpsr synth stats data/vehicle --against industreal
     """
@@ -228,13 +232,17 @@ def _mark(calibrated: bool, within: bool | None) -> str:
 
 @app.command("preview")
 def preview_command(
-    folder: Annotated[Path, typer.Argument(help="A generated set, a split of it, or one recording.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; default: FOLDER/preview.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="Frames to show.")] = 40,
+    folder: Annotated[Path, typer.Argument(help="A generated data set, one of its splits, or one recording.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder to write to.", show_default="FOLDER/preview")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of frames to show.")] = 40,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Random frames as a montage with the state hidden and shown, and as a page that shows it on a click.
+    """Show random frames of a data set.
+
+    Writes a montage with and without the state, and a page that shows the state on a click.
 
     Example: stormpsr synth preview data/vehicle
     """

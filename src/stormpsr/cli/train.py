@@ -25,40 +25,40 @@ _ITEMS = {"locator": "images", "encoder": "images", "temporal": "clips", "joint"
 def train_command(
     stage: Annotated[
         Literal["locator", "encoder", "temporal", "joint", "all"],
-        typer.Argument(help="Which stage; all: in order, what is left. locator: only where encoder.crop_size is set."),
+        typer.Argument(
+            help="Stage to train; all: every unfinished stage in order. The locator needs encoder.crop_size."
+        ),
     ],
-    data: Annotated[
-        Path, typer.Option(help="Folder of the data set, with train/ and val/ (or recordings/train/ ...).")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the run; stages find each other in it.")],
-    preset: Annotated[str, typer.Option(help="A preset, or a YAML file of settings.")] = "synthetic",
+    data: Annotated[Path, typer.Option(help="Folder of the data set, with train/ and val/.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run, shared by all stages.")],
+    preset: Annotated[str, typer.Option(help="A preset or a YAML file of settings.")] = "synthetic",
     override: OverrideOption = None,
     renders: Annotated[
         list[Path] | None,
-        typer.Option(help="Images of single states, as 'stormpsr synth states' writes them; may be repeated."),
+        typer.Option(help="Folder of single images, as 'synth states' draws them; may be repeated."),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder for decoded frames, to be shared by runs. Default: inside the run.")
+        Path | None, typer.Option(help="Folder for decoded frames; runs can share it.", show_default="in OUT")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped or killed.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check data and settings, say what would be done and how long it takes.")
+        bool, typer.Option("--dry-run", help="Check data and settings and estimate the time; train nothing.")
     ] = False,
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
-    machines: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    machines: Annotated[int, typer.Option(min=1, help="Number of machines.")] = 1,
     precision: PrecisionOption = "32-true",
     accumulate: Annotated[
-        int, typer.Option(min=1, help="Batches per step of the optimiser: 64 batches of 4 make a step of 256.")
+        int, typer.Option(min=1, help="Batches per optimiser step: 64 batches of 4 make a step of 256.")
     ] = 1,
     workers: WorkersOption = 0,
-    wandb: Annotated[str | None, typer.Option(help="Log to this project of W&B instead of TensorBoard.")] = None,
+    wandb: Annotated[str | None, typer.Option(help="Log to this W&B project instead of TensorBoard.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train the spatio-temporal stream.
 
-    Every stage leaves its best checkpoint in OUT/STAGE/best. Ctrl-C is safe: --resume goes on after the last whole
-    epoch and ends where an uninterrupted run would have ended.
+    The best checkpoint of each stage is kept in OUT/STAGE/best. Ctrl-C is safe: --resume continues after the last
+    complete epoch, with the same result as without the interruption.
 
     Example: stormpsr train all --preset synthetic --data data/vehicle --out runs/vehicle
     """
