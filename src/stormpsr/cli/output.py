@@ -61,7 +61,8 @@ def print_table(
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     screen = console()
-    screen.width = max(screen.width, screen.measure(table).minimum)  # too narrow: let the terminal break the lines
+    least = screen.measure(table, options=screen.options.update(width=1000)).minimum
+    screen.width = max(screen.width, least)  # in a terminal that is too narrow, lines break but no number is cut
     if title:
         screen.print(Text(title, style="bold"), soft_wrap=True)
     screen.print(table)
