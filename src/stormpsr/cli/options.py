@@ -90,16 +90,15 @@ def given(**options: Any) -> dict[str, Any]:
 
 def settings_of(pairs: list[str]) -> dict[str, Any]:
     """`name=value` pairs; values are numbers where they look like numbers."""
-    import yaml
-
     from stormpsr.errors import InputError
+    from stormpsr.yaml_loader import parse_yaml
 
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise InputError(f"--set {pair}", cure="write it like --set image_size=128")
-        found[name.strip()] = yaml.safe_load(value)
+        found[name.strip()] = parse_yaml(value, f"--set {pair}").data
     return found
 
 

@@ -22,7 +22,7 @@ from stormpsr.cli.options import (
     need,
 )
 from stormpsr.cli.output import Bar, JsonFlag, counted
-from stormpsr.files import flush
+from stormpsr.files import flush, naming_full_disk
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StepEvent
@@ -212,8 +212,9 @@ class Watch:
         self.n_events += 1
         text = self.recognizer.procedure.step(event.step_id).description
         if self._table is not None:
-            csv.writer(self._table, lineterminator="\n").writerow([frame_name(event.frame), event.step_id, text])
-            flush(self._table)
+            with naming_full_disk(self._out or ""):
+                csv.writer(self._table, lineterminator="\n").writerow([frame_name(event.frame), event.step_id, text])
+                flush(self._table)
         self._tell(event, text)
 
     def _draw(self, result: FrameResult) -> None:

@@ -24,8 +24,9 @@ from stormpsr.data.coco import COCO_FILE, Coco, CocoBox, CocoImage, read_state_i
 from stormpsr.data.images import image_size, write_image
 from stormpsr.data.labels import frame_name
 from stormpsr.errors import InputError
-from stormpsr.files import read_text, replacing_folder
+from stormpsr.files import read_text, replacing_folder, write_text
 from stormpsr.procedure.model import Procedure
+from stormpsr.yaml_loader import read_yaml
 
 BoxFormat = Literal["coco", "yolo"]
 
@@ -113,7 +114,7 @@ def _write_yolo_names(draft: Path, out: Path, splits: list[str], procedure: Proc
     content: dict[str, Any] = {"path": str(out.resolve()), **{split: f"images/{split}" for split in splits}}
     content.setdefault("val", content.get("train", f"images/{splits[0]}"))
     text = yaml.safe_dump({**content, "names": names}, sort_keys=False)
-    (draft / "data.yaml").write_text(text, encoding="utf-8")
+    write_text(draft / "data.yaml", text)
 
 
 # ---------------------------------------------------------------------- back in
@@ -177,10 +178,11 @@ def _read_yolo(folder: Path, procedure: Procedure) -> Iterator[_Row]:
 
 def _yolo_classes(path: Path, procedure: Procedure) -> dict[int, int]:
     """Class number -> state class, by name."""
+    document = read_yaml(path)
     try:
-        names = yaml.safe_load(read_text(path))["names"]
+        names = document.data["names"]
         listed = dict(enumerate(names)) if isinstance(names, list) else {int(k): str(v) for k, v in names.items()}
-    except (yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise InputError(f"this is not a YOLO description ({error})", path=path, cure="it needs 'names'") from None
     by_name = {state.name: state.state_class for state in procedure.states}
     for name in listed.values():

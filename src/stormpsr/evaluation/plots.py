@@ -17,6 +17,7 @@ from stormpsr.detectors.calibration import Reliability
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.summary import RecordingResult, Summary, recognised_within
 from stormpsr.evaluation.wording import counted, number, seconds
+from stormpsr.files import replacing
 from stormpsr.procedure.model import Procedure, bit_string
 
 if TYPE_CHECKING:
@@ -289,5 +290,5 @@ def _new_figure(width: float, height: float) -> Figure:
 
 
 def _write(figure: Figure, path: Path, **options: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DOTS_PER_INCH, **options)
+    with replacing(path) as draft:
+        figure.savefig(draft, dpi=_DOTS_PER_INCH, **options)

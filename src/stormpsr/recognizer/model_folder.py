@@ -27,7 +27,7 @@ from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import GapFiller, PredictionDecoder
 from stormpsr.detectors.base import DEFAULT_MIN_CONFIDENCE
 from stormpsr.errors import InputError
-from stormpsr.files import digest, read_json_object, replacing_folder, write_json, write_text
+from stormpsr.files import digest, read_json_object, replacing, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure
 from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
 
@@ -408,4 +408,5 @@ def _store_halved(source: Path, target: Path) -> None:
             tensor = file.get_tensor(name)
             shorter = tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor
             tensors[name] = shorter if bool(torch.isfinite(shorter).all()) else tensor
-    save_file(tensors, target, metadata=about)
+    with replacing(target) as draft:
+        save_file(tensors, draft, metadata=about)

@@ -16,6 +16,7 @@ from stormpsr.decoding.methods import resolve_method, title_of
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
+from stormpsr.files import replacing
 from stormpsr.recognizer.model_folder import (
     SETTINGS_FILE,
     RecognizerModel,
@@ -243,5 +244,5 @@ def plot_pareto_fronts(
     axes.set_ylabel("F1")
     axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with replacing(path) as draft:
+        figure.savefig(draft, dpi=130)
