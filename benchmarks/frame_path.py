@@ -28,7 +28,7 @@ class FramePath:
     """Notes the file of every call, return and line of work inside the package, between two frames of a source."""
 
     def __init__(self) -> None:
-        self.n_frames = -1
+        self.n_frames, self.n_calls_across = -1, 0
         self.visited: list[str] = []
         self.functions: set[tuple[str, str]] = set()
 
@@ -38,6 +38,7 @@ class FramePath:
             return
         here = code.co_filename if event == "call" else self._caller(frame)
         if event == "call":
+            self.n_calls_across += self._caller(frame) not in ("", code.co_filename)
             self.functions.add((code.co_filename, code.co_qualname if hasattr(code, "co_qualname") else code.co_name))
         if here and (not self.visited or self.visited[-1] != here):
             self.visited.append(here)
@@ -84,7 +85,8 @@ def main() -> None:
         with contextlib.suppress(SystemExit):
             runpy.run_module("stormpsr", run_name="__main__")
     files = sorted({Path(name).relative_to(PACKAGE).as_posix() for name in path.visited})
-    print(f"{len(files)} files, {len(path.visited) - 1} switches, {len(path.functions)} functions")
+    switches = f"{len(path.visited) - 1} switches of file (calls and returns), {path.n_calls_across} calls across files"
+    print(f"{len(files)} files, {switches}, {len(path.functions)} functions")
     for name in files:
         inside = sorted(function for file, function in path.functions if file.endswith(f"/{name}"))
         print(f"  {name}: {', '.join(inside)}")
