@@ -65,9 +65,8 @@ def test_its_size_is_counted_without_computing(settings_text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
-        ("nowhere:Pooled", r"there is no temporal model 'nowhere:Pooled' \(No module named 'nowhere'\); .*PYTHONPATH"),
-        ("pooled:Pool", r"there is no temporal model 'pooled:Pool' .*has no attribute 'Pool'"),
-        ("pooled:nn.Linear", r"there is no temporal model"),
+        ("nowhere:Pooled", r"temporal model 'nowhere:Pooled': there is no module 'nowhere'; .*PYTHONPATH"),
+        ("pooled:Pool", r"temporal model 'pooled:Pool': its module has no such class"),
         ("collections:Counter", r"'collections:Counter' does not work \(TypeError: .*\); it is called as Class"),
         ("pooled:Wrong", r"'pooled:Wrong' gives \(2, 16\) for 2 clips; forward returns logits .*: \(2, 3\)"),
     ],

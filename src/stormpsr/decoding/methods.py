@@ -153,19 +153,29 @@ def resolve_method(name: str) -> Method:
 
 
 def _import_class(where: str) -> type[Decoder]:
-    """Naming a class imports its module, which must be installed here, or lie in PYTHONPATH."""
     from stormpsr.decoding.predictions import Decoder
 
-    module, _, attribute = where.partition(":")
+    found = import_class(where, f"method {where!r}")
+    if not (isinstance(found, type) and issubclass(found, Decoder)):
+        raise InputError(f"{where!r} is no decoding method", cure="derive it from stormpsr.Decoder")
+    return found
+
+
+def import_class(where: str, what: str) -> Any:
+    """What `package.module:Class` names, None if the module has no such thing; `what` is how complaints call it.
+
+    Naming a class imports its module, which must be installed here, or lie in PYTHONPATH.
+    """
+    module, _, name = where.partition(":")
     try:
-        found = getattr(import_module(module), attribute, None)
+        found: Any = import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise  # something that it needs is missing
         cure = "install the package, or put its folder into PYTHONPATH"
-        raise InputError(f"method {where!r}: there is no module {error.name!r}", cure=cure) from error
-    if not (isinstance(found, type) and issubclass(found, Decoder)):
-        raise InputError(f"{where!r} is no decoding method", cure="derive it from stormpsr.Decoder")
+        raise InputError(f"{what}: there is no module {error.name!r}", cure=cure) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
     return found
 
 

@@ -6,10 +6,10 @@ imports its module: a detector's folder that names one runs that module's code, 
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stormpsr.decoding.methods import import_class
 from stormpsr.detectors.base import StateDetector, TorchDetector, read_config
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -25,19 +25,11 @@ DETECTORS = {
 
 
 def _class_of(kind: str) -> Any:
-    module, colon, name = DETECTORS.get(kind, kind).partition(":")
-    if not colon:
+    where = DETECTORS.get(kind, kind)
+    if ":" not in where:
         cure = f"choose one of: {', '.join(DETECTORS)}, or name your own as package.module:Class"
         raise InputError(f"unknown detector {kind!r}", cure=cure)
-    try:
-        found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        if kind in DETECTORS or not f"{module}.".startswith(f"{error.name}."):
-            raise  # something that it needs is missing
-        cure = "install the package, or put its folder into PYTHONPATH"
-        raise InputError(f"detector {kind!r}: there is no module {error.name!r}", cure=cure) from error
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = import_class(where, f"detector {kind!r}")
     if not (isinstance(found, type) and issubclass(found, StateDetector)):
         cure = "name a class that is derived from stormpsr.detectors.base.StepTrainedDetector"
         raise InputError(f"{kind!r} is not a detector", cure=cure)

@@ -14,13 +14,13 @@ M members.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
+from stormpsr.decoding.methods import import_class
 from stormpsr.errors import InputError
 from stormpsr.yaml_loader import ComplaintError
 
@@ -368,7 +368,10 @@ def make_temporal(config: TemporalConfig, *, embedding_dim: int, n_window: int, 
 
 def _users_model(config: UsersConfig, embedding_dim: int, n_window: int, n_components: int) -> nn.Module:
     """A model of somebody else's class, tried on two clips, so that a mistake is named before hours of training."""
-    make, name = _import_class(config.kind), f"temporal model {config.kind!r}"
+    name = f"temporal model {config.kind!r}"
+    make = import_class(config.kind, name)
+    if make is None:
+        raise InputError(f"{name}: its module has no such class", cure="write it like package.module:Class")
     cure = "it is called as Class(embedding_dim, n_window, n_components, settings), then as model(embedding, mask)"
     try:
         model = make(embedding_dim, n_window, n_components, dict(config.settings))
@@ -382,12 +385,3 @@ def _users_model(config: UsersConfig, embedding_dim: int, n_window: int, n_compo
         problem = f"{name} gives {shape or type(logits_BC).__name__} for 2 clips"
         raise InputError(problem, cure=f"forward returns logits of shape (clips, components): (2, {n_components})")
     return model.train()
-
-
-def _import_class(where: str) -> Any:
-    module, _, attribute = where.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        cure = "write it like package.module:Class; install the package, or put its folder into PYTHONPATH"
-        raise InputError(f"there is no temporal model {where!r} ({error})", cure=cure) from error
