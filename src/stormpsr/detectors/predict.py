@@ -1,8 +1,6 @@
-"""What a detector sees in annotated frames, and whether it is right.
+"""What a detector sees: in annotated frames, and whether it is right; in whole recordings, kept as files.
 
-Detections of whole recordings, kept as files with the published columns, a file per recording.
-
-A recording that is there already is not looked at again, unless another detector made it.
+Files have the published columns, one per recording. A recording that is there already is not looked at again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Detections decoded and scored over recordings, without any file in between.
-
-From detections to scored steps: the baselines B1, B2, B3 with thresholds tuned on validation recordings."""
+"""From detections to scored steps: the baselines B1, B2, B3 with thresholds tuned on validation recordings."""
 
 from __future__ import annotations
 

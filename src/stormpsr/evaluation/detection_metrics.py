@@ -1,11 +1,8 @@
 """How good a detector is: average precision by a maintained COCO evaluator, and figures that speak of assemblies.
 
 Average precision is counted over readable frames and, separately, over all frames; what a detector says about frames
-whose state nobody can read is reported as false detections. Shape legend: K state classes.
-
-How detectors do when less can be seen: scores by visibility, for recordings that come with `visibility.csv`.
-
-Everything that is measured about a detector on a split, in one call.
+whose state nobody can read is reported as false detections. For recordings that come with `visibility.csv` there are
+also scores by how much can be seen. Shape legend: K state classes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which file of predicted events belongs to which recording.
-
-Score files on disk: pair them, read them, summarise.
-"""
+"""Score files on disk: find which file of predicted events belongs to which recording, read them, summarise."""
 
 from __future__ import annotations
 
