@@ -55,7 +55,8 @@ def print_table(
     table = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(columns):
         if i in numbers:
-            table.add_column(column, justify="right", min_width=max((len(row[i]) for row in cells), default=0))
+            least = max(len(column), *(len(row[i]) for row in cells), 0)
+            table.add_column(column, justify="right", no_wrap=True, min_width=least)
         else:
             table.add_column(column)
     for row in cells:
