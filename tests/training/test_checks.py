@@ -20,7 +20,7 @@ from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint
 from stormpsr.models.stream import build_stream
 from stormpsr.procedure.model import Procedure
 from stormpsr.training import fit as fitting
-from stormpsr.training.checks import check_images
+from stormpsr.training.plan import check_images
 from stormpsr.training.stage_folder import StageFolder, digest_of
 
 Train = Callable[..., tuple[int, str]]

@@ -104,7 +104,7 @@ def train_command(
 
 def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str, Path]:
     from stormpsr.cli.train_progress import TrainingBars
-    from stormpsr.training.checks import check_run, recordings_of
+    from stormpsr.training.plan import check_run, recordings_of
     from stormpsr.training.stages import (
         key_frame_sampler,
         stages_of,

@@ -1,11 +1,10 @@
-"""What the temporal model is taught by clips: what changed, and what is true of frames and windows.
+# mypy: disallow-subclassing-any=False
+"""Training of what says which components changed within a clip: the temporal model, or both networks together.
 
-Shape legend: B clips, N frames of a clip, D dimensions, C components, X frames that exist, 3 states of a component.
+Clips teach what changed, and what is true of frames and windows.
 
-Training of what says which components changed within a clip: the temporal model, or both networks together.
-
-Shape legend: B clips, N frames of a clip, S pixels of a side, 3 colours, D dimensions, C components, F frames of a
-recording, E clips of a validation recording, X clips or frames of several.
+Shape legend: B clips, N frames of a clip, S pixels of a side, 3 colours or states of a component, D dimensions, C
+components, F frames of a recording, E clips of a validation recording, X clips or frames of several.
 """
 
 from __future__ import annotations
@@ -95,9 +94,6 @@ def disturbed_loss(
         weight = stage.frame_state_weight
         losses.append(clip_loss(member, noisy_BND, kept_BN, label_BC, state_BNC, ends_BC2, weight))
     return torch.stack(losses).mean()
-
-
-# mypy: disallow-subclassing-any=False
 
 
 _CLIPS_AT_ONCE = 256
