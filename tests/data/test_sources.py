@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -254,8 +252,7 @@ class Webcam:
 def plug_in(monkeypatch: pytest.MonkeyPatch, webcam: Webcam) -> None:
     import cv2
 
-    fake = SimpleNamespace(VideoCapture=lambda i: webcam, cvtColor=cv2.cvtColor, COLOR_BGR2RGB=cv2.COLOR_BGR2RGB)
-    monkeypatch.setitem(sys.modules, "cv2", fake)
+    monkeypatch.setattr(cv2, "VideoCapture", lambda index: webcam)
 
 
 def test_a_camera_that_disappears_is_reported_after_its_last_frame(

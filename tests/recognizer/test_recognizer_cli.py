@@ -144,7 +144,7 @@ def test_a_source_that_gives_nothing_is_refused(run: Run, model_folder: Path, so
 
 def test_a_camera_that_is_not_there_is_one_line(model_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """OpenCV writes its warnings past Python."""
-    assert main(["run", str(model_folder), "97", "--json"]) == 2
+    assert main(["run", str(model_folder), "97", "--variant", "build", "--json"]) == 2
     error = json.loads(capfd.readouterr().err)["error"]
     assert error == "there is no camera 97; plug it in, or try another index"
 
