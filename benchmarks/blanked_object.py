@@ -24,12 +24,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.synthetic.choreography import simulate
 from stormpsr.synthetic.look import Look
-from stormpsr.synthetic.operator import simulate
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import profile_named
-from stormpsr.synthetic.recording_files import look_of
-from stormpsr.synthetic.timeline import Timeline
+from stormpsr.synthetic.recording import look_of
+from stormpsr.synthetic.stage import Timeline
 
 TIME_BINS = 24
 

@@ -83,8 +83,8 @@ def work(product_name: str, size: int, frames: int, seed: int, split: bool) -> d
     """What one worker does."""
     import numpy as np
 
+    from stormpsr.synthetic.choreography import simulate
     from stormpsr.synthetic.look import Look
-    from stormpsr.synthetic.operator import simulate
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
     from stormpsr.synthetic.render import Renderer

@@ -20,13 +20,12 @@ from multiprocessing import get_context
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from stormpsr.data.labels import StateTimeline
-from stormpsr.synthetic.operator import default_rates, simulate
+from stormpsr.synthetic.choreography import simulate
+from stormpsr.synthetic.overview import REAL, RecordingMetrics, compare, metrics, summarise_set
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import PROFILES, profile_named
-from stormpsr.synthetic.recording_files import measure
-from stormpsr.synthetic.recording_spec import RecordingSpec
-from stormpsr.synthetic.stats import REAL, RecordingMetrics, compare, figures, summarise_set
-from stormpsr.synthetic.timeline import Timeline
+from stormpsr.synthetic.recording import look_of, measure
+from stormpsr.synthetic.stage import Timeline
 
 Job = tuple[str, str, int, int, float, int]  # product, profile, seed, size, occlusion, every so many frames
 
@@ -42,12 +41,8 @@ def one(job: Job) -> RecordingMetrics:
     variant = variants[seed % len(variants)]
     _, timeline, traits = simulate(product, variant, profile, seed=seed, occlusion=occlusion)
     timeline = thinned(timeline, every)
-    spec = RecordingSpec(
-        id="", split="train", seed=seed, product=name, product_digest="", variant=variant.name, profile=profile_name,
-        size=size, occlusion=occlusion, rates=default_rates(profile), video=False,
-    )  # fmt: skip
-    seen = measure(product, timeline, traits, spec).visibility
-    return figures(product.procedure(), StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
+    seen, _ = measure(product, timeline, look_of(product, timeline, traits, seed), size)
+    return metrics(product.procedure(), StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
 
 
 def thinned(timeline: Timeline, every: int) -> Timeline:

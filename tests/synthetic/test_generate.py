@@ -28,7 +28,7 @@ from stormpsr.synthetic import generate as generate_module
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.generate import GenerateResult, WorkerCrashError, generate, recording_folder
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.recording_spec import SPLITS, DatasetSpec, product_digest
+from stormpsr.synthetic.recording import SPLITS, DatasetSpec, product_digest
 
 Made = tuple[Path, GenerateResult, list[tuple[str, int, int]]]  # folder, result, calls of on_progress
 PRODUCT = Product.load("vehicle")
@@ -194,11 +194,10 @@ def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, mon
     full.write_text(
         "import errno, sys\n"
         "from pathlib import Path\n"
-        "import stormpsr.synthetic.recording_files as files\n"
         "def no_room(self, *arguments):\n"
         "    raise OSError(errno.ENOSPC, 'No space left on device')\n"
-        "files._FrameWriter.add = no_room\n"
-        "from stormpsr.synthetic.worker import main\n"
+        "Path.write_bytes = no_room\n"
+        "from stormpsr.synthetic.recording import main\n"
         "sys.exit(main())\n"
     )
     real = subprocess.Popen

@@ -6,12 +6,12 @@ import pytest
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import StepKind
 from stormpsr.synthetic.actions import ErrorRates
-from stormpsr.synthetic.operator import simulate
+from stormpsr.synthetic.choreography import simulate
 from stormpsr.synthetic.plan import CLOSED, Activity, Plan, draw_plan
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.profiles import PROFILES, Traits, profile_named
+from stormpsr.synthetic.profiles import PROFILES, Traits, draw_traits, profile_named
 from stormpsr.synthetic.reach import FINGERTIPS_3
-from stormpsr.synthetic.timeline import PartPlace, Timeline
+from stormpsr.synthetic.stage import PartPlace, Timeline
 
 QUICK = profile_named("quick")
 CLUMSY = ErrorRates(error_rate=0.4, removal_rate=0.4, omission_rate=0.0, uncorrected_share=0.2)
@@ -154,8 +154,8 @@ def test_profiles_keep_their_pace(vehicle: Product, profile: str) -> None:
 def test_every_seed_gives_a_plan(vehicle: Product) -> None:
     variant = vehicle.procedure().variant()
     for seed in range(150):
-        rates = ErrorRates(0.1, 0.1, 0.05, 0.3)
-        plan = draw_plan(vehicle, variant, QUICK, seed=seed, occlusion=0.2 * (seed % 6), rates=rates)
+        traits, rates = draw_traits(np.random.default_rng(seed)), ErrorRates(0.1, 0.1, 0.05, 0.3)
+        plan = draw_plan(vehicle, variant, QUICK, traits, seed=seed, occlusion=0.2 * (seed % 6), rates=rates)
         assert all(0 <= m.start_frame < m.end_frame <= plan.n_frames for m in plan.moments)
         assert list(plan.completion_frames) == sorted(set(plan.completion_frames))
 

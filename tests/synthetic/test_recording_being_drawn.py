@@ -14,10 +14,9 @@ import pytest
 from stormpsr.errors import InputError
 from stormpsr.synthetic import generate as generate_module
 from stormpsr.synthetic.generate import RecordingBeingDrawn
-from stormpsr.synthetic.operator import default_rates
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import profile_named
-from stormpsr.synthetic.recording_spec import SPLITS, DatasetSpec, product_digest
+from stormpsr.synthetic.recording import SPLITS, DatasetSpec, product_digest
 
 N_FRAMES = 30
 Answer = tuple[int, dict[str, str]]
@@ -45,7 +44,7 @@ def recording(tmp_path: Path) -> RecordingBeingDrawn:
         seed=2026,
         counts={"train": 0, "val": 0, "test": 1},
         occlusion=0.5,
-        rates=dict.fromkeys(SPLITS, default_rates(profile_named("quick"))),
+        rates=dict.fromkeys(SPLITS, profile_named("quick").rates),
         max_seconds=3.0,
     )
     return RecordingBeingDrawn(tmp_path / "world", spec)

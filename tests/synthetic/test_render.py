@@ -14,8 +14,8 @@ from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.render import RenderedFrame, Renderer
+from stormpsr.synthetic.stage import PartPlace, Timeline
 from stormpsr.synthetic.states import look_at, state_timeline
-from stormpsr.synthetic.timeline import PartPlace, Timeline
 from stormpsr.synthetic.vtk_tools import require_opengl
 
 try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stormpsr.procedure.model import Procedure
     from stormpsr.recognizer.model_folder import RecognizerModel
     from stormpsr.synthetic.generate import RecordingBeingDrawn
-    from stormpsr.synthetic.recording_spec import DatasetSpec
+    from stormpsr.synthetic.recording import DatasetSpec
 
 _SEED = 2029  # of nine, the recording whose scores lie closest to the means of the test recordings
 _SPEED = 4  # the video shows every so-many-th frame: encoding all of them would take longest of all
@@ -125,10 +125,9 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
 
 def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
     """A set of one recording, as the shipped model knows them. It learned from another seed, so it has not seen it."""
-    from stormpsr.synthetic.operator import default_rates
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
-    from stormpsr.synthetic.recording_spec import SPLITS, DatasetSpec, product_digest
+    from stormpsr.synthetic.recording import SPLITS, DatasetSpec, product_digest
 
     return DatasetSpec(
         product="vehicle",
@@ -138,7 +137,7 @@ def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
         seed=seed,
         counts={"train": 0, "val": 0, "test": 1},
         occlusion=0.5,
-        rates=dict.fromkeys(SPLITS, default_rates(profile_named("quick"))),
+        rates=dict.fromkeys(SPLITS, profile_named("quick").rates),
         max_seconds=seconds,
     )
 

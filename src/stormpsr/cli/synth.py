@@ -68,7 +68,7 @@ def generate_command(
     from stormpsr.synthetic.generate import generate
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
-    from stormpsr.synthetic.recording_spec import DatasetSpec, product_digest
+    from stormpsr.synthetic.recording import DatasetSpec, product_digest
 
     chosen = profile_named(profile)
     per_split = {
@@ -184,7 +184,7 @@ def stats_command(
     Example: stormpsr synth stats data/vehicle --against industreal
     """
     from stormpsr.errors import InputError
-    from stormpsr.synthetic.stats import REAL, compare, metrics_of, recording_folders, summarise_set
+    from stormpsr.synthetic.overview import REAL, compare, metrics_of, recording_folders, summarise_set
 
     if against is not None and against not in REAL:
         raise InputError(f"there are no real metrics of {against!r}", cure=f"choose one of: {', '.join(REAL)}")
@@ -247,7 +247,7 @@ def preview_command(
     Example: stormpsr synth preview data/vehicle
     """
     need("drawing a preview", "synth", "PIL")
-    from stormpsr.synthetic.preview import write_preview
+    from stormpsr.synthetic.overview import write_preview
 
     paths = write_preview(folder, out or folder / "preview", count=count, seed=seed)
     if as_json:

@@ -34,6 +34,11 @@ class Action:
     components: tuple[int, ...]
     wrong_choice: int = 0  # which of the component's wrong poses, where the kind is INCORRECT
 
+    @property
+    def bit(self) -> int:
+        """What the components' labels are from then on."""
+        return {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}[self.kind]
+
 
 @dataclass
 class _Table:
@@ -75,9 +80,9 @@ class _Table:
         return self.bits[component] != 0 and not self.product.blocked_by(self.bits, component)
 
     def do(self, kind: StepKind, components: Sequence[int], wrong_choice: int = 0) -> None:
-        for component in components:
-            self.bits[component] = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}[kind]
         self.actions.append(Action(kind, tuple(components), wrong_choice))
+        for component in components:
+            self.bits[component] = self.actions[-1].bit
         self.due = {k: left - 1 for k, left in self.due.items()}
 
 

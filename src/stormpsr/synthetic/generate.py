@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import draft_of, read_json_object, replacing_folder, write_json
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import profile_named
-from stormpsr.synthetic.recording_spec import DatasetSpec, RecordingSpec, product_digest
+from stormpsr.synthetic.recording import DatasetSpec, RecordingSpec, product_digest
 
 DATASET_FILE = "dataset.json"
 ATTEMPTS = 3
@@ -93,7 +93,7 @@ def _chosen(recordings: list[RecordingSpec], only: Sequence[str]) -> list[Record
 # ---------------------------------------------------------------------- folders
 def _claim_folder(out: Path, spec: DatasetSpec) -> None:
     """Write the set's description, or make sure that the one that is there is the same."""
-    mine = json.loads(json.dumps({**spec.to_dict(), "version": __version__}))
+    mine = json.loads(json.dumps({**asdict(spec), "version": __version__}))
     path = out / DATASET_FILE
     if path.exists():
         theirs = read_json_object(path, cure="delete it and generate again")
@@ -122,7 +122,7 @@ def _is_complete(out: Path, spec: RecordingSpec) -> bool:
     if not path.exists():
         return False
     made = read_json_object(path, cure="delete it and generate again")
-    if made.get("parameters") != json.loads(json.dumps(spec.to_dict())):
+    if made.get("parameters") != json.loads(json.dumps(asdict(spec))):
         cure = "delete that recording, or choose another output folder"
         raise InputError(f"recording {spec.id} was made from other parameters", path=path, cure=cure)
     return True
@@ -189,7 +189,7 @@ class _Pool:
             if self._stopped:
                 return 1, {}
             process = subprocess.Popen(
-                [sys.executable, "-m", "stormpsr.synthetic.worker", str(draft)],
+                [sys.executable, "-m", "stormpsr.synthetic.recording", str(draft)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -214,7 +214,7 @@ class _Pool:
         try:
             errors = _Drain(process.stderr)
             try:
-                process.stdin.write(json.dumps(spec.to_dict()))
+                process.stdin.write(json.dumps(asdict(spec)))
                 process.stdin.close()
             except BrokenPipeError:
                 pass  # it died at once: the exit code says so

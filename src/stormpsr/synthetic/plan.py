@@ -20,7 +20,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import StepKind, Variant
 from stormpsr.synthetic.actions import Action, ErrorRates, draw_actions
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.profiles import Profile
+from stormpsr.synthetic.profiles import Profile, Traits
 
 
 class Activity(IntEnum):
@@ -53,6 +53,7 @@ FILLERS = (
     (Activity.HAND_TO_HEAD, 0.06),
     (Activity.RUMMAGE, 0.15),
 )
+Spans = list[tuple[Activity, float]]  # activities and their seconds
 CLOSED = frozenset({Activity.BRING, Activity.FIT, Activity.FASTEN, Activity.LOOSEN, Activity.PUT_DOWN})
 
 
@@ -64,6 +65,14 @@ class Phase:
     start_frame: int
     end_frame: int
     action: int | None = None  # index into `Plan.actions`
+
+    @property
+    def span(self) -> slice:
+        return slice(self.start_frame, self.end_frame)
+
+    @property
+    def length(self) -> int:
+        return self.end_frame - self.start_frame
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,8 @@ class Plan:
     def states_FC(self, initial: Sequence[int]) -> NDArray[np.int8]:
         """The labels that follow from the plan."""
         states = np.tile(np.asarray(initial, dtype=np.int8), (self.n_frames, 1))
-        value = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}
         for action, frame in zip(self.actions, self.completion_frames, strict=True):
-            states[frame:, list(action.components)] = value[action.kind]
+            states[frame:, list(action.components)] = action.bit
         return states
 
 
@@ -105,34 +113,28 @@ def draw_plan(
     product: Product,
     variant: Variant,
     profile: Profile,
+    traits: Traits,
     *,
     seed: int,
     occlusion: float,
     rates: ErrorRates,
-    speed: float = 1.0,
-    tidiness: float = 1.0,
-    showing: float = 1.0,
     max_seconds: float | None = None,
 ) -> Plan:
-    """Draw one recording. `speed`, `tidiness` and `showing` (how often the object is shown) are the person's."""
+    """Draw one recording of a person."""
     if not 0.0 <= occlusion <= 1.0:
         raise InputError(f"occlusion is {occlusion}", cure="it lies between 0 (nothing is hidden) and 1")
+    rng = random_stream(seed, "actions")
     actions = draw_actions(
-        product,
-        variant,
-        rates,
-        together_rate=profile.together_rate,
-        tidiness=tidiness,
-        rng=random_stream(seed, "actions"),
+        product, variant, rates, together_rate=profile.together_rate, tidiness=traits.tidiness, rng=rng
     )
     needs_tool_C = [part.needs_tool for part in product.parts]
-    phases, completions = _lay_out(actions, profile, needs_tool_C, speed, random_stream(seed, "timing"))
+    phases, completions = _lay_out(actions, profile, needs_tool_C, traits.speed, random_stream(seed, "timing"))
     plan = Plan(
         profile.fps, phases[-1].end_frame, variant.name, tuple(actions), tuple(completions), tuple(phases), moments=()
     )
     if max_seconds is not None:
         plan = _cut(plan, round(max_seconds * profile.fps))
-    return replace(plan, moments=_clear_moments(plan, profile, occlusion, showing, random_stream(seed, "views")))
+    return replace(plan, moments=_clear_moments(plan, profile, occlusion, traits.showing, random_stream(seed, "views")))
 
 
 def _cut(plan: Plan, n_frames: int) -> Plan:
@@ -165,6 +167,15 @@ def _lay_out(
     phases: list[Phase] = []
     completions: list[int] = []
     now = 0.0
+
+    def append(spans: Spans, action: int | None) -> None:
+        """Spans of seconds become phases of at least one frame."""
+        nonlocal now
+        for activity, seconds in spans:
+            start = phases[-1].end_frame if phases else 0
+            now += seconds
+            phases.append(Phase(activity, start, max(round(now * profile.fps), start + 1), action))
+
     for index, action in enumerate(actions):
         gap = float(np.interp(rng.random(), np.linspace(0, 1, 11), profile.completion_gap_quantiles)) / speed
         before = actions[index - 1] if index else None
@@ -172,45 +183,33 @@ def _lay_out(
         after = _after_durations(before, profile, rng)
         rest = gap - sum(d for _, d in work) - sum(d for _, d in after)
         rest = max(rest, profile.lead_in_seconds if before is None else 0.0)
-        spans: list[tuple[Activity, float, int | None]] = [(a, d, index - 1) for a, d in after]
-        spans += [(a, d, None) for a, d in _fillers(rest, profile, rng)]
-        spans += [(a, d, index) for a, d in work]
-        now = _append(phases, spans, now, profile.fps)
+        append(after, index - 1)
+        append(_fillers(rest, profile, rng), None)
+        append(work, index)
         completions.append(phases[-1].end_frame)
-    closing = _after_durations(actions[-1] if actions else None, profile, rng)
-    last: list[tuple[Activity, float, int | None]] = [(a, d, len(actions) - 1) for a, d in closing]
-    last += [(a, d, None) for a, d in _fillers(profile.lead_out_seconds * rng.uniform(0.8, 1.4), profile, rng)]
-    _append(phases, last, now, profile.fps)
+        now = max(now, phases[-1].end_frame / profile.fps)
+    append(_after_durations(actions[-1] if actions else None, profile, rng), len(actions) - 1)
+    append(_fillers(profile.lead_out_seconds * rng.uniform(0.8, 1.4), profile, rng), None)
     return phases, completions
-
-
-def _append(phases: list[Phase], spans: Sequence[tuple[Activity, float, int | None]], now: float, fps: float) -> float:
-    """Add spans of seconds as phases of at least one frame; returns the new time."""
-    for activity, seconds, action in spans:
-        start = phases[-1].end_frame if phases else 0
-        now += seconds
-        phases.append(Phase(activity, start, max(round(now * fps), start + 1), action))
-    return max(now, phases[-1].end_frame / fps if phases else now)
 
 
 def _work_durations(
     action: Action, gap: float, profile: Profile, needs_tool_C: Sequence[bool], rng: np.random.Generator
-) -> list[tuple[Activity, float]]:
+) -> Spans:
     """The phases of an action up to its completion."""
     look, reach, grasp, bring, share = rng.uniform((0.5, 0.7, 0.25, 0.8, 0), (1.1, 1.2, 0.45, 1.3, 1))
     hurry = min(1.0, gap / 9.0) * profile.pace  # there must be room for all of it in a short gap
     fit = max((profile.fit_share[0] + share * (profile.fit_share[1] - profile.fit_share[0])) * gap, 1.2)
+    fast = [(Activity.LOOK, look * hurry), (Activity.REACH, reach * hurry)]
     if action.kind is StepKind.REMOVE:
-        phases = [(Activity.LOOK, look), (Activity.REACH, reach)]
-        return [(a, d * hurry) for a, d in phases] + [(Activity.LOOSEN, 0.7 * fit)]
-    phases = [(Activity.LOOK, look), (Activity.REACH, reach), (Activity.GRASP, grasp), (Activity.BRING, bring)]
-    fast = [(a, d * hurry) for a, d in phases]
+        return [*fast, (Activity.LOOSEN, 0.7 * fit)]
+    fast += [(Activity.GRASP, grasp * hurry), (Activity.BRING, bring * hurry)]
     if any(needs_tool_C[k] for k in action.components):
         return [*fast, (Activity.FIT, 0.35 * fit), (Activity.FASTEN, 0.65 * fit)]
     return [*fast, (Activity.FIT, fit)]
 
 
-def _after_durations(action: Action | None, profile: Profile, rng: np.random.Generator) -> list[tuple[Activity, float]]:
+def _after_durations(action: Action | None, profile: Profile, rng: np.random.Generator) -> Spans:
     """What follows a completion before anything else can happen."""
     draw = rng.random()
     if action is None:
@@ -220,9 +219,9 @@ def _after_durations(action: Action | None, profile: Profile, rng: np.random.Gen
     return [(Activity.RELEASE, (0.35 + 0.3 * draw) * profile.pace)]
 
 
-def _fillers(seconds: float, profile: Profile, rng: np.random.Generator) -> list[tuple[Activity, float]]:
+def _fillers(seconds: float, profile: Profile, rng: np.random.Generator) -> Spans:
     """Idle and preparing activities of a few seconds each that fill a stretch of time."""
-    spans: list[tuple[Activity, float]] = []
+    spans: Spans = []
     weights = np.array([weight for _, weight in FILLERS])
     while seconds > 0.0:
         length = min(float(rng.uniform(2.0, 7.0)) * profile.pace, seconds)

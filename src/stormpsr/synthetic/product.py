@@ -155,7 +155,7 @@ class Product:
     def pose_of(self, component_index: int, bit: int, wrong_choice: int = 0) -> Floats:
         """Where a seated (1) or wrongly seated (-1) component is, in the assembly's frame."""
         part = self.parts[component_index]
-        return part.pose_44 if bit == 1 else part.wrong_poses[wrong_choice].pose_44
+        return part.wrong_poses[wrong_choice].pose_44 if bit == -1 else part.pose_44
 
     def blocked_by(self, bits: Sequence[int], component_index: int) -> list[int]:
         """The seated components that keep this one from being taken off, or its place from being filled."""

@@ -1,110 +1,58 @@
-"""What kind of recordings to make: pace, clear views and errors, calibrated on what real recordings look like.
+"""What kind of recordings to make, and who the person is: pace, clear views and errors, body and habits.
 
-The deciles of the real annotations that the figures come from stand in `stats.py`, beside the check that generated
-sets come within 25 % of them.
+The profiles in `profiles.yaml` are calibrated on what real recordings look like. The deciles of the real annotations
+that their figures come from stand in `overview.py`, beside the check that generated sets come within 25 % of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from types import MappingProxyType
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from stormpsr.errors import InputError
+from stormpsr.synthetic.actions import ErrorRates
+from stormpsr.yaml_loader import STRICT_KEYS, read_yaml, validate
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Quantiles = Annotated[tuple[float, ...], Field(min_length=11, max_length=11)]  # minimum, 9 deciles, maximum
 
 
 @dataclass(frozen=True)
 class Profile:
     """How people work in one kind of recording. Seconds are drawn per recording from these distributions."""
 
-    name: str
-    fps: float
-    completion_gap_quantiles: tuple[float, ...]  # seconds between completions: minimum, 9 deciles, maximum
-    pace: float  # 1 for unhurried hands; reaching, fetching and bringing take this many times as long
-    fit_share: tuple[float, float]  # which share of the time between completions goes into fitting the part
-    moment_gap_seconds: float  # mean time between moments in which the object is left open to view
-    views_per_moment: float  # mean number of clear views in such a moment (a hand passes in between)
-    interruption_seconds: float  # median time between two views of one moment
-    view_seconds: float  # median length of a clear view
-    view_spread: float  # standard deviation of the logarithm of that length
-    view_after_completion: float  # share of views cut off by work that come right after the completion instead
-    together_rate: float  # how often two parts that belong together are completed in one go
-    error_rate: float = 0.12  # share of parts installed one at a time that go wrong at first
-    removal_rate: float = 0.07  # share of parts that are taken off and put on again
-    omission_rate: float = 0.02  # share of expected installations that never happen
-    uncorrected_share: float = 0.25  # share of wrong installations that stay wrong
-    lead_in_seconds: float = 4.0  # before the first action begins
-    lead_out_seconds: float = 8.0  # after the last completion
+    __pydantic_config__ = STRICT_KEYS
 
-    def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.name.endswith(("_rate", "_share", "_after_completion")) and isinstance(value, (int, float)):
-                if not 0.0 <= value <= 1.0:
-                    raise InputError(f"{entry.name} is {value}", cure="rates lie between 0 and 1")
-            elif isinstance(value, float) and not value > 0.0:
-                raise InputError(f"{entry.name} is {value}, but it must be more than 0")
-        if len(self.completion_gap_quantiles) != 11 or list(self.completion_gap_quantiles) != sorted(
-            self.completion_gap_quantiles
-        ):
-            raise InputError("completion_gap_quantiles needs 11 ascending numbers: minimum, nine deciles, maximum")
+    fps: Positive
+    completion_gap_quantiles: Quantiles  # seconds between completions
+    pace: Positive  # 1 for unhurried hands; reaching, fetching and bringing take this many times as long
+    fit_share: tuple[Share, Share]  # which share of the time between completions goes into fitting the part
+    moment_gap_seconds: Positive  # mean time between moments in which the object is left open to view
+    views_per_moment: Positive  # mean number of clear views in such a moment (a hand passes in between)
+    interruption_seconds: Positive  # median time between two views of one moment
+    view_seconds: Positive  # median length of a clear view
+    view_spread: Positive  # standard deviation of the logarithm of that length
+    view_after_completion: Share  # of views cut off by work that come right after the completion instead
+    together_rate: Share  # how often two parts that belong together are completed in one go
+    error_rate: Share = 0.12  # of parts installed one at a time that go wrong at first
+    removal_rate: Share = 0.07  # of parts that are taken off and put on again
+    omission_rate: Share = 0.02  # of expected installations that never happen
+    uncorrected_share: Share = 0.25  # of wrong installations that stay wrong
+    lead_in_seconds: Positive = 4.0  # before the first action begins
+    lead_out_seconds: Positive = 8.0  # after the last completion
+
+    @property
+    def rates(self) -> ErrorRates:
+        return ErrorRates(self.error_rate, self.removal_rate, self.omission_rate, self.uncorrected_share)
 
 
-PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {
-        profile.name: profile
-        for profile in (
-            Profile(
-                name="industreal",
-                fps=10.0,
-                completion_gap_quantiles=(7, 11, 17, 21, 28, 38, 42, 47, 53, 75, 115),
-                pace=1.0,
-                fit_share=(0.25, 0.55),
-                moment_gap_seconds=28.2,
-                views_per_moment=1.15,
-                interruption_seconds=1.8,
-                view_seconds=4.0,
-                view_spread=0.75,
-                view_after_completion=0.4,
-                together_rate=0.45,
-            ),
-            Profile(
-                name="meccano",
-                fps=12.0,
-                completion_gap_quantiles=(8, 13, 26, 37, 49, 59, 72, 91, 117, 167, 280),
-                pace=1.15,
-                fit_share=(0.3, 0.65),
-                moment_gap_seconds=43.0,
-                views_per_moment=2.0,
-                interruption_seconds=1.6,
-                view_seconds=1.35,
-                view_spread=0.9,
-                view_after_completion=0.2,
-                together_rate=0.25,
-                error_rate=0.13,
-                removal_rate=0.13,
-            ),
-            Profile(
-                name="quick",
-                fps=10.0,
-                completion_gap_quantiles=(9, 11.5, 12.5, 13.5, 14.5, 15.5, 16.5, 17.5, 19, 21, 24),
-                pace=0.8,
-                fit_share=(0.25, 0.45),
-                moment_gap_seconds=11.0,
-                views_per_moment=1.25,
-                interruption_seconds=1.0,
-                view_seconds=1.8,
-                view_spread=0.6,
-                view_after_completion=0.4,
-                together_rate=0.15,
-                lead_in_seconds=2.5,
-                lead_out_seconds=6.0,
-            ),
-        )
-    }
-)
+PROFILES: Mapping[str, Profile] = validate(dict[str, Profile], read_yaml(Path(__file__).with_name("profiles.yaml")))
 
 
 def profile_named(name: str) -> Profile:
@@ -129,9 +77,6 @@ class Traits:
     eye_pitch_degrees: float  # how steeply they look down
     sway: float  # how restless the head is, 1 on average
     home_yaw_degrees: float  # which side of the object faces them at rest
-
-    def to_dict(self) -> dict[str, float | bool]:
-        return asdict(self)
 
 
 def draw_traits(rng: np.random.Generator) -> Traits:

@@ -36,7 +36,7 @@ from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.product import Part, Product
 from stormpsr.synthetic.scene import ID_BACKDROP, ID_HANDS, ID_STATIC, ID_TOOL, Scene, part_id
-from stormpsr.synthetic.timeline import PartPlace, Timeline
+from stormpsr.synthetic.stage import PartPlace, Timeline
 
 Floats = NDArray[np.float32]
 
@@ -129,8 +129,9 @@ class Renderer:
     # ------------------------------------------------------------------ one frame
     def render(self, timeline: Timeline, frame_index: int) -> RenderedFrame:
         """Draw a frame and measure it. Frames may be asked for in any order."""
-        if timeline.n_components != self.product.n_components:
-            raise ValueError(f"{timeline.n_components} components in the timeline, {self.product.n_components} here")
+        n = timeline.part_place_FC.shape[1]
+        if n != self.product.n_components:
+            raise ValueError(f"{n} components in the timeline, {self.product.n_components} here")
         camera_44 = timeline.camera_pose_F44[frame_index]
         seat_C44 = self._places_in_assembly(timeline, frame_index)
         seated = self._place(timeline, frame_index, seat_C44)

@@ -34,9 +34,9 @@ from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.plan import random_stream
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.recording_spec import product_digest
+from stormpsr.synthetic.recording import product_digest
 from stormpsr.synthetic.render import RenderedFrame, Renderer
-from stormpsr.synthetic.timeline import PartPlace, Timeline
+from stormpsr.synthetic.stage import PartPlace, Timeline
 
 Floats = NDArray[np.float32]
 
@@ -115,7 +115,6 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
         tool_pose_F44=tool_44[None],
         tool_visible_F=np.array([bool(visible.any() and rng.random() < 0.15)]),
         activity_F=np.zeros(1, dtype=np.uint8),
-        activity_names=("still",),
     )
 
 

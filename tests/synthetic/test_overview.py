@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stormpsr.errors import InputError
-from stormpsr.synthetic.stats import (
+from stormpsr.synthetic.overview import (
     REAL,
     Deciles,
     RecordingMetrics,

@@ -1,4 +1,4 @@
-"""What a set of recordings looks like in numbers, beside the same numbers of real recordings.
+"""What a set of recordings looks like: in numbers beside those of real recordings, and as random frames.
 
 The real metrics were measured on the published labels of IndustReal (84 recordings) and MECCANO (20 recordings). Of
 some distributions only the deciles are known; `mean_from_deciles` says what mean they imply.
@@ -6,20 +6,26 @@ some distributions only the deciles are known; `mean_from_deciles` says what mea
 
 from __future__ import annotations
 
+import base64
+import html
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.labels import STATES_FILE, StateTimeline, read_states, steps_from_states
+from stormpsr.data.labels import STATES_FILE, StateTimeline, frame_name, read_states, steps_from_states
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of
 from stormpsr.errors import InputError
-from stormpsr.files import read_json_object
-from stormpsr.procedure.model import Procedure, StepKind
+from stormpsr.files import read_json_object, replacing, write_text
+from stormpsr.procedure.model import Procedure, StateBits, StepKind
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 TOLERANCE = 0.25  # how far a calibrated profile may be from the real figure
 
@@ -73,34 +79,32 @@ class SetStatistics:
     visible_shares: Deciles | None = None  # per frame: mean visible share of the mounted components
 
 
-REAL: Mapping[str, SetStatistics] = MappingProxyType(
-    {
-        "industreal": SetStatistics(
-            recordings=84,
-            mean_length=249.0,
-            fps=10.0,
-            steps_per_recording=9.0,
-            completion_gaps=Deciles.known(11, 17, 21, 28, 38, 42, 47, 53, 75),
-            clear_share=0.14,
-            view_lengths=Deciles.known(0.8, 1.4, 1.8, 2.3, 2.7, 3.4, 4.0, 5.3, 8.3),
-            view_gaps=Deciles.known(1.6, 3.5, 8.8, 14, 20, 27, 35, 47, 64, mean=27.0),
-            waits=None,
-            errors_per_recording=38 / 84,
-        ),
-        "meccano": SetStatistics(
-            recordings=20,
-            mean_length=1291.0,
-            fps=12.0,
-            steps_per_recording=19.6,
-            completion_gaps=Deciles.known(14, 28, 40, 53, 63, 77, 97, 125, 179),
-            clear_share=0.05,
-            view_lengths=Deciles.known(0.2, 0.4, 0.7, 0.8, 1.2, 1.6, 2.2, 3.0, 4.7),
-            view_gaps=Deciles.known(0.5, 0.9, 1.8, 2.9, 5.4, 11, 23, 53, 107, mean=37.0),
-            waits=Deciles.known(0, 1.2, 4.5, 7.9, 14, 23, 45, 92, 175, mean=55.0),
-            errors_per_recording=30 / 20,
-        ),
-    }
-)
+REAL: Mapping[str, SetStatistics] = {
+    "industreal": SetStatistics(
+        recordings=84,
+        mean_length=249.0,
+        fps=10.0,
+        steps_per_recording=9.0,
+        completion_gaps=Deciles.known(11, 17, 21, 28, 38, 42, 47, 53, 75),
+        clear_share=0.14,
+        view_lengths=Deciles.known(0.8, 1.4, 1.8, 2.3, 2.7, 3.4, 4.0, 5.3, 8.3),
+        view_gaps=Deciles.known(1.6, 3.5, 8.8, 14, 20, 27, 35, 47, 64, mean=27.0),
+        waits=None,
+        errors_per_recording=38 / 84,
+    ),
+    "meccano": SetStatistics(
+        recordings=20,
+        mean_length=1291.0,
+        fps=12.0,
+        steps_per_recording=19.6,
+        completion_gaps=Deciles.known(14, 28, 40, 53, 63, 77, 97, 125, 179),
+        clear_share=0.05,
+        view_lengths=Deciles.known(0.2, 0.4, 0.7, 0.8, 1.2, 1.6, 2.2, 3.0, 4.7),
+        view_gaps=Deciles.known(0.5, 0.9, 1.8, 2.9, 5.4, 11, 23, 53, 107, mean=37.0),
+        waits=Deciles.known(0, 1.2, 4.5, 7.9, 14, 23, 45, 92, 175, mean=55.0),
+        errors_per_recording=30 / 20,
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,28 +157,20 @@ def metrics(procedure: Procedure, states: StateTimeline, visibility: Visibility,
 def summarise_set(recordings: Iterable[RecordingMetrics]) -> SetStatistics:
     """The metrics of a set."""
     each = list(recordings)
-    gaps: list[float] = []
-    lengths: list[float] = []
-    view_gaps: list[float] = []
-    waits: list[float] = []
-    for one in each:
-        moments = sorted(set(one.step_frames))
-        gaps += [(b - a) / one.fps for a, b in pairwise(moments)]
-        views = runs_of(one.readable_F)
-        lengths += [(end - start) / one.fps for start, end in views]
-        view_gaps += [(b[0] - a[1]) / one.fps for a, b in pairwise(views)]
-        waits += waits_of(one)
+    views = [(one.fps, runs_of(one.readable_F)) for one in each]
     frames = sum(one.n_frames for one in each)
     return SetStatistics(
         recordings=len(each),
         mean_length=float(np.mean([one.n_frames / one.fps for one in each])),
         fps=each[0].fps,
         steps_per_recording=float(np.mean([len(one.step_frames) for one in each])),
-        completion_gaps=Deciles.of(gaps),
+        completion_gaps=Deciles.of(
+            [(b - a) / one.fps for one in each for a, b in pairwise(sorted(set(one.step_frames)))]
+        ),
         clear_share=sum(int(one.readable_F.sum()) for one in each) / frames,
-        view_lengths=Deciles.of(lengths),
-        view_gaps=Deciles.of(view_gaps),
-        waits=Deciles.of(waits),
+        view_lengths=Deciles.of([(end - start) / fps for fps, runs in views for start, end in runs]),
+        view_gaps=Deciles.of([(b[0] - a[1]) / fps for fps, runs in views for a, b in pairwise(runs)]),
+        waits=Deciles.of([wait for one in each for wait in waits_of(one)]),
         errors_per_recording=float(np.mean([one.n_errors for one in each])),
         removals_per_recording=float(np.mean([one.n_removals for one in each])),
         visible_shares=Deciles.of(np.concatenate([one.mean_visible_F for one in each]).tolist()),
@@ -231,3 +227,117 @@ def compare(measured: SetStatistics, real: SetStatistics | None) -> list[Compari
         ("mean visible share of mounted components", lambda s: mean(s.visible_shares), False),
     )
     return [Comparison(name, get(measured), get(real) if real else None, must) for name, get, must in rows]
+
+
+# ---------------------------------------------------------------------- random frames
+@dataclass(frozen=True)
+class Sample:
+    """One frame to look at."""
+
+    folder: Path
+    frame: int
+    bits: StateBits
+    state: str  # in words
+    view: str  # in words: how well it can be seen
+    image: Image
+
+
+def _draw_samples(root: Path, count: int, seed: int) -> list[Sample]:
+    """Random frames, in equal numbers from randomly ordered recordings, readable ones and others."""
+    if count < 1:
+        raise InputError(f"{count} frames", cure="at least one is needed")
+    folders = [folder for folder in recording_folders(root) if (folder / "rgb").is_dir()]
+    if not folders:
+        raise InputError("the recordings have no single frames", path=root, cure="generate them without --video")
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(folders))
+    return [_sample(folders[int(order[number % len(folders)])], rng) for number in range(count)]
+
+
+def _sample(folder: Path, rng: np.random.Generator) -> Sample:
+    from PIL import Image
+
+    procedure = Procedure.load(folder / "procedure.yaml")
+    visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
+    frame = int(rng.integers(len(visibility.visible_FC)))
+    bits = read_states(folder / STATES_FILE, procedure).at(frame)
+    names: dict[int, list[str]] = {0: [], 1: [], -1: []}
+    for component, bit in zip(procedure.components, bits, strict=True):
+        names[bit].append(component.name)
+    state = f"{len(bits) - len(names[0])}/{len(bits)}"
+    state += f", without {', '.join(names[0])}" if names[0] else ""
+    state += f"; WRONG {', '.join(names[-1])}" if names[-1] else ""
+    visible = visibility.mean_visible_F()[frame]
+    view = "clear view" if visibility.readable_F()[frame] else f"{visible:.0%} visible"
+    path = folder / "rgb" / frame_name(frame)
+    try:
+        with Image.open(path) as image:
+            shown = image.convert("RGB")
+    except OSError as error:
+        raise InputError("the frame cannot be read", path=path, cure="generate the recording again") from error
+    return Sample(folder, frame, bits, state, view, shown)
+
+
+def write_preview(root: Path, out: Path, *, count: int = 40, seed: int = 0) -> list[Path]:
+    """Write montages without and with the state (`hidden.png`, `shown.png`) and a page: can a person do the task?"""
+    samples = _draw_samples(root, count, seed)
+    paths = [out / "hidden.png", out / "shown.png", out / "preview.html"]
+    for path, shown in zip(paths, (False, True), strict=False):
+        with replacing(path) as draft:
+            _montage(samples, shown).save(draft, optimize=True)
+    write_text(paths[-1], _page(root, samples))
+    return paths
+
+
+def _montage(samples: list[Sample], shown: bool) -> Image:
+    """A grid of the frames; with the state drawn as one square per component below each of them."""
+    from PIL import Image, ImageDraw
+
+    columns, strip, size = 8, 22, max(samples[0].image.width, 96)
+    rows = -(-len(samples) // columns)
+    sheet = Image.new("RGB", (columns * size, rows * (size + strip)), (24, 24, 24))
+    draw = ImageDraw.Draw(sheet)
+    colours = {1: (60, 170, 90), 0: (70, 70, 70), -1: (220, 60, 50)}
+    for number, sample in enumerate(samples):
+        x, y = (number % columns) * size, (number // columns) * (size + strip)
+        sheet.paste(sample.image.resize((size, size)), (x, y))
+        draw.text((x + 3, y + size + 1), f"{number + 1}", fill=(230, 230, 230))
+        if not shown:
+            continue
+        width = (size - 26) / len(sample.bits)
+        for k, bit in enumerate(sample.bits):
+            left = x + 22 + k * width
+            draw.rectangle((left, y + size + 4, left + width - 2, y + size + 12), fill=colours[bit])
+        draw.text((x + 22, y + size + 11), sample.view.removesuffix(" view"), fill=(200, 200, 120))
+    return sheet
+
+
+def _page(root: Path, samples: list[Sample]) -> str:
+    """A page of its own: the state of a frame appears when its image is clicked."""
+    cells = []
+    for number, sample in enumerate(samples, start=1):
+        buffer = io.BytesIO()
+        sample.image.save(buffer, "JPEG", quality=88)
+        data = base64.b64encode(buffer.getvalue()).decode()
+        caption = html.escape(f"{sample.state} ({sample.view}; {sample.folder.name}, frame {sample.frame})")
+        cells.append(
+            f'<details><summary><img src="data:image/jpeg;base64,{data}" alt="frame {number}">'
+            f"<b>{number}</b></summary><p>{caption}</p></details>"
+        )
+    return _PAGE.format(title=html.escape(f"Which state is this? {root.name}"), cells="\n".join(cells))
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2rem; background: #1b1b1d; color: #ddd }}
+main {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); gap: 14px }}
+img {{ width: 100%; display: block; border-radius: 4px }}
+summary {{ list-style: none; cursor: pointer }}
+details p {{ margin: .3rem 0; color: #e6d98a }}
+</style></head><body>
+<h1>{title}</h1><p>Look at a frame, say which parts are mounted, then click it.</p>
+<main>
+{cells}
+</main></body></html>
+"""

@@ -1,0 +1,310 @@
+"""One recording and a set of them: what decides their bytes, and drawing one into a folder in the layout of the field.
+
+`python -m stormpsr.synthetic.recording FOLDER` draws one recording in a process of its own, its spec on stdin. Every
+line on stdout is a JSON object: progress as `done` and `of`, or a `problem` that the user can cure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stormpsr import __version__
+from stormpsr.data.boxes import Box
+from stormpsr.data.coco import COCO_FILE, Coco, CocoBox, CocoImage, state_categories
+from stormpsr.data.labels import (
+    STATES_FILE,
+    STEPS_FILE,
+    STEPS_WITH_ERRORS_FILE,
+    StateTimeline,
+    frame_name,
+    steps_from_states,
+    write_states,
+    write_steps,
+)
+from stormpsr.data.layouts import RECORDING_FILE
+from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
+from stormpsr.errors import InputError, StormPSRError
+from stormpsr.files import naming_full_disk, write_json
+from stormpsr.procedure.model import Procedure
+from stormpsr.synthetic.actions import ErrorRates
+from stormpsr.synthetic.choreography import simulate
+from stormpsr.synthetic.look import Look
+from stormpsr.synthetic.plan import Activity
+from stormpsr.synthetic.product import Product
+from stormpsr.synthetic.profiles import Traits, profile_named
+from stormpsr.synthetic.stage import Timeline
+
+if TYPE_CHECKING:
+    from stormpsr.synthetic.render import RenderedFrame, Renderer
+
+SPLITS = ("train", "val", "test")
+MIN_SIZE, MAX_SIZE = 16, 2048
+PROCEDURE_FILE = "procedure.yaml"
+VIDEO_FILE = "rgb.mp4"
+
+OnFrame = Callable[[int, "RenderedFrame", "Renderer"], None]
+OnProgress = Callable[[int, int], None]  # frames drawn, frames in all
+
+
+@dataclass(frozen=True)
+class RecordingSpec:
+    """One recording. Two specs that are equal give the same bytes on the same machine."""
+
+    id: str
+    split: str
+    seed: int
+    product: str  # name of a shipped product, or the path of a file
+    product_digest: str  # so that a changed product is not mistaken for the same
+    variant: str
+    profile: str
+    size: int  # width and height of the image in pixels
+    occlusion: float
+    rates: ErrorRates
+    video: bool  # one MP4 file instead of single frames
+    max_seconds: float | None = None  # cut the recording here
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A set of recordings."""
+
+    product: str
+    product_digest: str
+    profile: str
+    size: int
+    seed: int
+    counts: Mapping[str, int]  # recordings per split
+    occlusion: float
+    rates: Mapping[str, ErrorRates]  # per split
+    video: bool = False
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        profile_named(self.profile)
+        if not MIN_SIZE <= self.size <= MAX_SIZE or self.size % 2:
+            cure = f"choose an even number from {MIN_SIZE} to {MAX_SIZE}"
+            raise InputError(f"the image size is {self.size} pixels", cure=cure)
+        if self.seed < 0:
+            raise InputError(f"the seed is {self.seed}", cure="it must not be negative")
+        if not 0.0 <= self.occlusion <= 1.0:
+            raise InputError(f"occlusion is {self.occlusion}", cure="it lies between 0 (little is hidden) and 1")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise InputError(f"the greatest length is {self.max_seconds} s", cure="it must be more than 0")
+        for split, count in self.counts.items():
+            if count < 0:
+                raise InputError(f"{count} recordings for {split}", cure="a count must not be negative")
+        if not any(self.counts.values()):
+            raise InputError("no recordings are asked for", cure="give --train, --val or --test")
+        for split, rates in self.rates.items():
+            for name, rate in asdict(rates).items():
+                if not 0.0 <= rate <= 1.0:
+                    raise InputError(f"{name} of {split} is {rate}", cure="rates lie between 0 and 1")
+
+    def recordings(self, product: Product) -> list[RecordingSpec]:
+        """All recordings of the set. Each depends on its split and number only, not on how many others there are."""
+        variants = list(product.procedure().variants)
+        specs = []
+        for code, split in enumerate(SPLITS):
+            for index in range(self.counts.get(split, 0)):
+                seed = np.random.SeedSequence([self.seed, code, index]).generate_state(1)[0]
+                variant = variants[index % len(variants)]  # in turn, so that every split has all of them
+                specs.append(
+                    RecordingSpec(
+                        id=f"{index + 1:02d}_{variant}_{code}_1",
+                        split=split,
+                        seed=int(seed),
+                        product=self.product,
+                        product_digest=self.product_digest,
+                        variant=variant,
+                        profile=self.profile,
+                        size=self.size,
+                        occlusion=self.occlusion,
+                        rates=self.rates[split],
+                        video=self.video,
+                        max_seconds=self.max_seconds,
+                    )
+                )
+        return specs
+
+
+def product_digest(product: Product) -> str:
+    """A fingerprint of everything about a product that can change a recording."""
+    digest = hashlib.sha256()
+    for part in product.parts:
+        digest.update(part.name.encode())
+        for piece in part.pieces:
+            digest.update(piece.mesh.vertices_V3.tobytes() + piece.material.encode())
+        for matrix in (part.pose_44, part.rest_44, part.approach_3, *(wrong.pose_44 for wrong in part.wrong_poses)):
+            digest.update(np.ascontiguousarray(matrix, dtype=np.float32).tobytes())
+        digest.update(repr((part.needs_tool, part.sits_on, part.replaces)).encode())
+    procedure = product.procedure()
+    digest.update(repr((procedure.states, dict(procedure.variants), procedure.order, product.materials)).encode())
+    return digest.hexdigest()[:16]
+
+
+# ---------------------------------------------------------------------- drawing
+def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -> None:
+    """Simulate, draw and write one recording. The folder is made if it is not there yet."""
+    product = Product.load(spec.product)
+    procedure = product.procedure()
+    plan, timeline, traits = simulate(
+        product,
+        procedure.variant(spec.variant),
+        profile_named(spec.profile),
+        seed=spec.seed,
+        occlusion=spec.occlusion,
+        rates=spec.rates,
+        max_seconds=spec.max_seconds,
+    )
+    with naming_full_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        writer = _video(folder, spec.size, timeline.fps) if spec.video else _frame_files(folder)
+        look = look_of(product, timeline, traits, spec.seed)
+        with writer as add_frame:
+            visibility, boxes = measure(product, timeline, look, spec.size, add_frame, on_progress)
+        states = StateTimeline.from_dense(timeline.states_FC())
+        write_states(folder / STATES_FILE, states, procedure)
+        for name, with_errors in ((STEPS_FILE, False), (STEPS_WITH_ERRORS_FILE, True)):
+            write_steps(folder / name, steps_from_states(states, procedure, with_errors=with_errors), procedure)
+        coco, counts = _coco_boxes(timeline, visibility, boxes, procedure, spec.size)
+        coco.write(folder / COCO_FILE)
+        write_visibility(folder / VISIBILITY_FILE, visibility, procedure)
+        procedure.save(folder / PROCEDURE_FILE)
+        kinds = Counter(action.kind.name.lower() for action in plan.actions)
+        activity_F = timeline.activity_F
+        starts = [0, *(np.flatnonzero(np.diff(activity_F)) + 1).tolist()]
+        description = {
+            "id": spec.id,
+            "version": __version__,
+            "variant": spec.variant,
+            "fps": timeline.fps,
+            "n_frames": timeline.n_frames,
+            "parameters": asdict(spec),
+            "traits": asdict(traits),
+            "counts": {**counts, **{f"{kind}_actions": n for kind, n in sorted(kinds.items())}},
+            # what the person does, as [first frame, activity]: for looking at, never for training
+            "activities": [[start, Activity(activity_F[start]).name.lower()] for start in starts],
+        }
+        write_json(folder / RECORDING_FILE, description, indent=1)
+
+
+def look_of(product: Product, timeline: Timeline, traits: Traits, seed: int) -> Look:
+    """The recording's appearance: the person's hands, and nothing in the way of the parts."""
+    spots = timeline.part_pose_FC44[0, :, :2, 3]
+    keep_clear = [(float(x), float(y), part.radius) for (x, y), part in zip(spots, product.parts, strict=True)]
+    return replace(Look.draw(product, seed, keep_clear), hand_scale=traits.hand_scale)
+
+
+def measure(
+    product: Product,
+    timeline: Timeline,
+    look: Look,
+    size: int,
+    on_frame: OnFrame = lambda *_: None,
+    on_progress: OnProgress = lambda *_: None,
+) -> tuple[Visibility, list[Box | None]]:
+    """Draw every frame, hand it on, and keep what can be seen in it."""
+    from stormpsr.synthetic.render import Renderer
+
+    mounted_FC = timeline.states_FC() != 0
+    n = timeline.n_frames
+    visible, inside, place = (np.full(mounted_FC.shape, np.nan, dtype=np.float32) for _ in range(3))
+    boxes: list[Box | None] = []
+    with Renderer(product, look, size) as renderer:
+        for index, mounted in enumerate(mounted_FC):
+            frame = renderer.render(timeline, index)
+            visible[index, mounted] = frame.visible_share_C[mounted]
+            inside[index, mounted] = frame.inside_share_C[mounted]
+            place[index] = frame.place_visible_share_C
+            boxes.append(frame.box)
+            on_frame(index, frame, renderer)
+            if index % 50 == 49 or index == n - 1:
+                on_progress(index + 1, n)
+    return Visibility(visible, inside, place), boxes
+
+
+@contextmanager
+def _frame_files(folder: Path) -> Iterator[OnFrame]:
+    """Single JPEG files, `rgb/000000.jpg` and on."""
+    (folder / "rgb").mkdir()
+
+    def add(index: int, frame: RenderedFrame, renderer: Renderer) -> None:
+        (folder / "rgb" / frame_name(index)).write_bytes(renderer.encode(frame))
+
+    yield add
+
+
+@contextmanager
+def _video(folder: Path, size: int, fps: float) -> Iterator[OnFrame]:
+    """One MP4 file (H.264)."""
+    from fractions import Fraction
+
+    import av
+
+    with av.open(str(folder / VIDEO_FILE), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
+        stream.width = stream.height = size
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"crf": "20", "threads": "1", "g": "50"}
+        yield lambda _, frame, __: container.mux(stream.encode(av.VideoFrame.from_ndarray(frame.image, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def _coco_boxes(
+    timeline: Timeline, visibility: Visibility, boxes: list[Box | None], procedure: Procedure, size: int
+) -> tuple[Coco, dict[str, int]]:
+    """Boxes with the state's class on readable frames, and how many frames there were of each sort.
+
+    A readable frame in a state that the detector has no class for gets no box.
+    """
+    readable, states_FC = np.flatnonzero(visibility.readable_F()).tolist(), timeline.states_FC()
+    coco = Coco(categories=state_categories(procedure))
+    for frame in readable:
+        box, state_class = boxes[frame], procedure.state_class(tuple(states_FC[frame]))
+        if state_class is not None and box is not None:
+            coco.images.append(CocoImage(frame, frame_name(frame), size, size))
+            coco.boxes.append(CocoBox(coco.images[-1], state_class, box))
+    counts = {
+        "frames": len(boxes),
+        "readable_frames": len(readable),
+        "boxes": len(coco.boxes),
+        "readable_without_class": len(readable) - len(coco.boxes),
+    }
+    return coco, counts
+
+
+# ---------------------------------------------------------------------- in a process of its own
+def _say(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def main() -> int:
+    """Exit code 0: drawn; 2: a problem was reported; anything else: a crash, worth another attempt."""
+    data = json.load(sys.stdin)
+    spec = RecordingSpec(**{**data, "rates": ErrorRates(**data["rates"])})
+    try:
+        draw_recording(spec, Path(sys.argv[1]), lambda done, of: _say({"done": done, "of": of}))
+    except InputError as error:
+        _say({"problem": error.problem, "path": error.path, "cure": error.cure})
+        return 2
+    except StormPSRError as error:
+        _say({"problem": str(error)})
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # some graphics drivers crash while they unload; everything is written by now
