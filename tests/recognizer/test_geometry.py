@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from stormpsr.config import parse_config
-from stormpsr.data.annotated_frames import ImageStore, read_frames
+from stormpsr.data.annotated_frames import read_frames
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.images import letterbox
 from stormpsr.data.layouts import find_recordings
@@ -68,13 +68,15 @@ def test_a_square_stays_a_square_in_the_images_that_an_encoder_is_trained_with(
     assert [white(image) for image in cache.read(recording)] == [IN_SQUARE] * 3
 
 
-def test_a_square_stays_a_square_in_the_images_that_a_detector_is_trained_with(data: Path, lamp: Procedure) -> None:
+def test_a_square_stays_a_square_in_the_images_that_a_detector_is_trained_with(
+    data: Path, lamp: Procedure, tmp_path: Path
+) -> None:
     from stormpsr.training.augment import ImageAugmentation
     from stormpsr.training.tasks.detector import Batches, BatchSettings, TrainingSettings
 
     unchanged = ImageAugmentation(*[0.0] * 10)
     settings = TrainingSettings(batch=BatchSettings(batch_size=4), augmentation=unchanged)
-    batch = Batches(read_frames(data, "train", lamp), ImageStore(SIZE), settings)[0]
+    batch = Batches(read_frames(data, "train", lamp), FrameCache(tmp_path / "cache", SIZE), settings)[0]
     assert [white(image) for image in batch.image_BSS3] == [IN_SQUARE] * 4
     np.testing.assert_allclose(batch.corners_B4[batch.readable_B], [IN_SQUARE] * int(batch.readable_B.sum()))
 
