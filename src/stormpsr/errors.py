@@ -7,6 +7,8 @@ other class are defects of this package.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,6 +40,21 @@ class InputError(StormPSRError):
             where += f":{self.line}" if where else f"line {self.line}"
         text = f"{where}: {self.problem}" if where else self.problem
         return f"{text}; {self.cure}" if self.cure else text
+
+
+@contextmanager
+def errors_at(
+    path: str | Path, line: int | None = None, about: str = "", on_error: Callable[[InputError], None] | None = None
+) -> Iterator[None]:
+    """An error of code that knows nothing of files gets its place, and is raised or told to `on_error`."""
+    try:
+        yield
+    except InputError as error:
+        problem = f"{about}: {error.problem}" if about else error.problem
+        placed = InputError(problem, path=path, line=line, cure=error.cure)
+        if on_error is None:
+            raise placed from None
+        on_error(placed)
 
 
 class MissingExtraError(StormPSRError, ImportError):

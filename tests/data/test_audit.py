@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpsr.data.audit import Audit, Finding, audit_labels, audit_recording
-from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.audit import Audit, Finding, audit_labels
 from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
 
 STEPS, FULL, RAW = "PSR_labels.csv", "PSR_labels_with_errors.csv", "PSR_labels_raw.csv"
@@ -76,7 +75,7 @@ def test_a_row_that_is_there_twice_is_a_warning(audit_of: AuditOf) -> None:
 
 def test_a_state_that_is_there_twice_is_a_warning(audit_of: AuditOf) -> None:
     found = audit_of({RAW: GOOD[RAW] + "000040.jpg,1,1,1\n"})
-    assert found == [("warning", RAW, 6, "frame 40 is there twice (line 5), ignored")]
+    assert found == [("warning", RAW, 6, "frame 40 is there twice (line 5), the second is ignored")]
 
 
 def test_a_byte_order_mark_is_a_warning_and_windows_line_ends_are_fine(audit_of: AuditOf) -> None:
@@ -146,9 +145,9 @@ def test_without_an_initial_state_steps_are_not_called_impossible(tmp_path: Path
     folder = tmp_path / "unnamed"  # says neither "build" nor "dismantle"
     folder.mkdir()
     (folder / STEPS).write_text("10.jpg,2,\n")
-    findings, n_steps = audit_recording(RecordingFolder("unnamed", None, folder), lamp)
-    assert [finding.severity for finding in findings] == ["warning", "warning"]  # the two files that are not there
-    assert n_steps == 1
+    audit = audit_labels(tmp_path, lamp)
+    assert [finding.severity for finding in audit.findings] == ["warning"] * 2  # two files are not there
+    assert audit.n_steps == 1
 
 
 def test_frames_beyond_the_end_are_errors(audit_of: AuditOf) -> None:

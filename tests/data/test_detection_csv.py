@@ -137,7 +137,7 @@ def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.csv: there is no such file"):
         read_detection_table(tmp_path / "nowhere.csv")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="this is a folder"):
         read_detection_table(tmp_path)
 
 

@@ -192,7 +192,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, lamp: Procedure
         read_steps(tmp_path / "gone.csv")
     with pytest.raises(InputError, match=r"gone\.csv: there is no such file"):
         read_states(tmp_path / "gone.csv", lamp)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="this is a folder"):
         read_steps(tmp_path)
 
 
@@ -213,7 +213,7 @@ def test_raw_rows_out_of_order_or_there_twice_are_noted(write: Write, lamp: Proc
     assert read_states(path, lamp) == StateTimeline((0, 10), ((0, 0, 0), (1, 0, 0)))
     assert notes_of(read_states, path, lamp) == [
         (2, "frame 0 comes after frame 10, sorted"),
-        (3, "frame 10 is there twice (line 1), ignored"),
+        (3, "frame 10 is there twice (line 1), the second is ignored"),
     ]
 
 

@@ -18,7 +18,7 @@ from stormpsr.data.images import Image
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.data.sources import FrameSource, ImageFolder, frames_of
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, errors_at
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 
 
@@ -123,11 +123,9 @@ def read_recording_frames(
                 f"there is no image of frame {box.frame}", path=path, cure=f"its images are in {source.path}"
             )
         annotated.add(box.frame)
-        try:
+        with errors_at(path, about=f"frame {box.frame}"):
             known = _class_and_bits(box, timeline, procedure)
             inside = box.box.inside(width, height)
-        except InputError as error:
-            raise InputError(f"frame {box.frame}: {error.problem}", path=path, cure=error.cure) from None
         if known is not None:
             readable.append(AnnotatedFrame(recording.name, box.frame, source, inside, *known, size=(width, height)))
     unreadable = [AnnotatedFrame(recording.name, number, source) for number in numbers if number not in annotated]

@@ -23,7 +23,7 @@ from stormpsr.data.boxes import Box
 from stormpsr.data.coco import COCO_FILE, Coco, CocoBox, CocoImage, read_state_images, state_categories
 from stormpsr.data.images import image_size, write_image
 from stormpsr.data.labels import frame_name
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, errors_at
 from stormpsr.files import read_text, replacing_folder, write_text
 from stormpsr.procedure.model import Procedure
 from stormpsr.yaml_loader import read_yaml
@@ -169,10 +169,8 @@ def _read_yolo(folder: Path, procedure: Procedure) -> Iterator[_Row]:
                 raise InputError(f"this is not a box: {row!r}", path=path, line=line, cure=cure) from None
             if state_class is None:
                 raise InputError(f"class {int(number)} is not in data.yaml", path=path, line=line)
-            try:
+            with errors_at(path, line):
                 box = Box.from_centre(x, y, width, height, *size).inside(*size)
-            except InputError as error:
-                raise InputError(error.problem, path=path, line=line, cure=error.cure) from None
             yield path.name, path, size, state_class, box
 
 

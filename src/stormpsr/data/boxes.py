@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.labels import OnNote, StateTimeline, parse_frame, read_rows
-from stormpsr.errors import InputError
+from stormpsr.data.labels import OnNote, StateTimeline, parse_frame, parse_number, read_rows
+from stormpsr.errors import InputError, errors_at
 from stormpsr.procedure.model import Procedure
 
 _LEAST_INSIDE = 0.5  # share of a box's area; published boxes reach up to a seventh of the image beyond its border
@@ -94,21 +94,18 @@ def read_centre_boxes(
 ) -> list[LabelledBox]:
     """The boxes of a MECCANO `_GT.csv`, by frame; in shares of the image if its size is not given."""
     boxes: list[LabelledBox] = []
-    cure = "x, y, w, h are shares of the image's width and height"
     for line, row in read_rows(path, on_note):
         if len(row) != 7:
             columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
             named = "the columns are: frame, flag, track, x, y, w, h"
             raise InputError(f"a row with {columns}", path=path, line=line, cure=named)
-        try:
-            x, y, width, height = (float(cell) for cell in row[3:])
-        except ValueError as error:
-            raise InputError(f"not a number: {error}", path=path, line=line, cure=cure) from None
-        if not (0 <= x <= 1 and 0 <= y <= 1 and 0 < width <= 1 and 0 < height <= 1):
-            problem = f"a box outside the image or without size: {', '.join(row[3:])}"
-            raise InputError(problem, path=path, line=line, cure=cure)
-        box = Box.from_centre(x, y, width, height, image_width, image_height)
-        boxes.append(LabelledBox(parse_frame(row[0], path, line), box))
+        with errors_at(path, line):
+            x, y, width, height = (parse_number(cell, what) for what, cell in zip("xywh", row[3:], strict=True))
+            if not (0 <= x <= 1 and 0 <= y <= 1 and 0 < width <= 1 and 0 < height <= 1):
+                cure = "x, y, w, h are shares of the image's width and height"
+                raise InputError(f"a box outside the image or without size: {', '.join(row[3:])}", cure=cure)
+            box = Box.from_centre(x, y, width, height, image_width, image_height)
+            boxes.append(LabelledBox(parse_frame(row[0]), box))
     return sorted(boxes, key=lambda box: box.frame)
 
 

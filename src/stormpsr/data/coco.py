@@ -16,7 +16,7 @@ from typing import Any
 
 from stormpsr.data.boxes import Box, LabelledBox
 from stormpsr.data.labels import parse_frame
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, errors_at
 from stormpsr.files import read_json, write_json
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 
@@ -174,21 +174,16 @@ def _is_finite(value: Any) -> bool:
 def read_coco_boxes(path: str | Path, procedure: Procedure) -> list[LabelledBox]:
     """The boxes of an `OD_labels.json`, by frame. Category ids are the procedure's state classes."""
     coco = read_coco(path)
-    frame_of = {image.id: _frame_of(image, number, path) for number, image in enumerate(coco.images)}
+    frame_of: dict[int, int] = {}
+    for number, image in enumerate(coco.images):
+        with errors_at(path, about=f"image {number} (counted from 0)"):
+            frame_of[image.id] = parse_frame(image.file_name)
     for box in coco.boxes:
         if not 0 <= box.category_id < len(procedure.states):
             cure = f"the classes of {procedure.name!r} are 0 to {len(procedure.states) - 1}"
             raise InputError(f"{box.where}: category {box.category_id} is not a state class", path=path, cure=cure)
     boxes = [LabelledBox(frame_of[box.image.id], box.box, box.category_id) for box in coco.boxes]
     return sorted(boxes, key=lambda box: box.frame)
-
-
-def _frame_of(image: CocoImage, number: int, path: str | Path) -> int:
-    try:
-        return parse_frame(image.file_name, path, 1)
-    except InputError as error:
-        problem = f"image {number} (counted from 0): {error.problem}"
-        raise InputError(problem, path=path, cure=error.cure) from None
 
 
 def class_of_category(coco: Coco, procedure: Procedure, path: Path) -> dict[int, int | None]:
@@ -233,11 +228,9 @@ def read_state_images(path: Path, procedure: Procedure) -> list[StateImage]:
             raise InputError(f"{box.where}: its image has no 'width' or no 'height'", path=path)
         state_class = classes[box.category_id]
         bits = None if state_class is None else procedure.states[state_class].bits
-        try:
+        with errors_at(path, about=box.where):
             bits = bits if box.state is None else procedure.check_bits(box.state)
             inside = box.box.inside(width, height)
-        except InputError as error:
-            raise InputError(f"{box.where}: {error.problem}", path=path, cure=error.cure) from None
         file = path.parent / box.image.file_name
         found.append(StateImage(box.image.id, file, width, height, inside, state_class, bits))
     return found

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from stormpsr.data.events import StateDetection
-from stormpsr.data.labels import Note, OnNote, parse_frame, parse_whole, read_rows
-from stormpsr.errors import InputError
+from stormpsr.data.labels import Note, OnNote, parse_frame, parse_number, parse_whole, read_rows
+from stormpsr.errors import InputError, errors_at
 from stormpsr.files import write_csv
 from stormpsr.procedure.model import Procedure
 
@@ -33,7 +33,8 @@ def read_detection_table(
     for number, (line, row) in enumerate(read_rows(path, on_note)):
         if number == 0 and _is_header(row):
             continue
-        name, detection = _parse(row, procedure, path, line)
+        with errors_at(path, line):
+            name, detection = _parse(row, procedure)
         rows = table[name]
         if rows and detection.frame < rows[-1].frame and name not in unsorted:
             unsorted.add(name)
@@ -49,30 +50,20 @@ def _is_header(row: list[str]) -> bool:
     return len(row) > 3 and all(re.fullmatch(r"[A-Za-z_][\w ]*", cell) for cell in row[1:4])
 
 
-def _parse(row: list[str], procedure: Procedure | None, path: str | Path, line: int) -> tuple[str, StateDetection]:
+def _parse(row: list[str], procedure: Procedure | None) -> tuple[str, StateDetection]:
     if len(row) not in (4, 8):
         cure = f"the columns are: {', '.join(HEADER)}"
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
-        raise InputError(f"a row with {columns}", path=path, line=line, cure=cure)
+        raise InputError(f"a row with {columns}", cure=cure)
     if not row[0]:
-        raise InputError("the recording has no name", path=path, line=line, cure="it belongs into the first column")
-    frame, state_class = parse_frame(row[1], path, line), parse_whole(row[2], "the class", path, line)
-    numbers = [_parse_number(cell, what, path, line) for what, cell in zip(HEADER[3:], row[3:], strict=False)]
+        raise InputError("the recording has no name", cure="it belongs into the first column")
+    frame, state_class = parse_frame(row[1]), parse_whole(row[2], "the class")
+    numbers = [parse_number(cell, what) for what, cell in zip(HEADER[3:], row[3:], strict=False)]
     box = (numbers[1], numbers[2], numbers[3], numbers[4]) if len(numbers) == 5 else None
-    try:
-        if procedure is not None and not 0 <= state_class < len(procedure.states):
-            cure = f"its classes are 0 to {len(procedure.states) - 1}"
-            raise InputError(f"state class {state_class} does not exist in {procedure.name!r}", cure=cure)
-        return row[0], StateDetection(frame, state_class, round(numbers[0], _PUBLISHED_DIGITS), box)
-    except InputError as error:
-        raise InputError(error.problem, path=path, line=line, cure=error.cure) from None
-
-
-def _parse_number(cell: str, what: str, path: str | Path, line: int) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        raise InputError(f"{what} is {cell!r}, not a number", path=path, line=line) from None
+    if procedure is not None and not 0 <= state_class < len(procedure.states):
+        cure = f"its classes are 0 to {len(procedure.states) - 1}"
+        raise InputError(f"state class {state_class} does not exist in {procedure.name!r}", cure=cure)
+    return row[0], StateDetection(frame, state_class, round(numbers[0], _PUBLISHED_DIGITS), box)
 
 
 def read_detections(

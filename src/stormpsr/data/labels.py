@@ -12,6 +12,7 @@ twice), telling `on_note` about it.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -19,13 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StepEvent
-from stormpsr.errors import InputError
-from stormpsr.files import write_csv
+from stormpsr.errors import InputError, errors_at
+from stormpsr.files import read_text, write_csv
 from stormpsr.procedure.model import Procedure, StateBits
 
 STEPS_FILE = "PSR_labels.csv"
@@ -47,6 +49,8 @@ class Note:
 
 
 OnNote = Callable[[Note], None]
+OnError = Callable[[InputError], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,23 +101,9 @@ class StateTimeline:
 # ---------------------------------------------------------------------- reading
 def read_rows(path: str | Path, on_note: OnNote | None = None) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of every row that is not blank."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = (
-            "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        )
-        raise InputError(reason, path=path) from error
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise InputError("this is not text in UTF-8", path=path, line=line, cure="save it as UTF-8") from error
-    if text.startswith("\ufeff"):
-        text = text[1:]
-        if on_note:
-            on_note(Note(str(path), 1, "starts with a byte-order mark, ignored"))
+    text = read_text(path)
+    if on_note and Path(path).read_bytes().startswith(codecs.BOM_UTF8):
+        on_note(Note(str(path), 1, "starts with a byte-order mark, ignored"))
     if "\0" in text:
         raise InputError("holds binary data", path=path, line=text[: text.index("\0")].count("\n") + 1)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -125,21 +115,28 @@ def read_rows(path: str | Path, on_note: OnNote | None = None) -> Iterator[tuple
         raise InputError(f"this is not a CSV row ({error})", path=path, line=reader.line_num) from error
 
 
-def parse_frame(cell: str, path: str | Path, line: int) -> int:
+def parse_frame(cell: str) -> int:
     """The frame number in `01259.jpg`, `rgb\\001259.png` or `1259`."""
     name = PurePosixPath(PureWindowsPath(cell).as_posix()).name
     stem = re.sub(r"\.[A-Za-z]\w*$", "", name)
     if re.fullmatch(r"0*\d{1,9}", stem, flags=re.ASCII):
         return int(stem)
     if re.fullmatch(r"-\d+", stem):
-        raise InputError(f"frame {cell!r} is negative", path=path, line=line, cure="frames count from 0")
-    raise InputError(f"{cell!r} is not a frame", path=path, line=line, cure="write it like 001259.jpg")
+        raise InputError(f"frame {cell!r} is negative", cure="frames count from 0")
+    raise InputError(f"{cell!r} is not a frame", cure="write it like 001259.jpg")
 
 
-def parse_whole(cell: str, what: str, path: str | Path, line: int) -> int:
+def parse_whole(cell: str, what: str) -> int:
     if re.fullmatch(r"[+-]?0*\d{1,9}", cell, flags=re.ASCII):
         return int(cell)
-    raise InputError(f"{what} is {cell!r}, not a whole number", path=path, line=line)
+    raise InputError(f"{what} is {cell!r}, not a whole number")
+
+
+def parse_number(cell: str, what: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputError(f"{what} is {cell!r}, not a number") from None
 
 
 def read_steps(
@@ -149,80 +146,76 @@ def read_steps(
 
     With a procedure, step ids are checked against it. A fourth column, where there is one, is the confidence.
     """
+    return [event for _, event in read_step_rows(path, procedure, on_note)]
+
+
+def read_step_rows(
+    path: str | Path, procedure: Procedure | None, on_note: OnNote | None = None, on_error: OnError | None = None
+) -> list[tuple[int, StepEvent]]:
+    """The step events with their lines. Bad rows are refused, or left out and told to `on_error`."""
     rows: list[tuple[int, StepEvent]] = []
     for line, row in read_rows(path, on_note):
-        if len(row) < 2:
-            cure = "a row is: frame, step id, description"
-            raise InputError(f"a row with {len(row)} column", path=path, line=line, cure=cure)
-        frame = parse_frame(row[0], path, line)
-        step_id = parse_whole(row[1], "the step id", path, line)
-        try:
+        with errors_at(path, line, on_error=on_error):
+            if len(row) < 2:
+                raise InputError("a row with 1 column", cure="a row is: frame, step id, description")
+            frame, step_id = parse_frame(row[0]), parse_whole(row[1], "the step id")
             if procedure is not None:
                 procedure.step(step_id)
-            confidence = float(row[3]) if len(row) > 3 and row[3] else None
+            confidence = parse_number(row[3], "confidence") if len(row) > 3 and row[3] else None
             rows.append((line, StepEvent(step_id, frame, confidence=confidence)))
-        except InputError as error:
-            raise InputError(error.problem, path=path, line=line, cure=error.cure) from None
-        except ValueError:
-            raise InputError(f"confidence is {row[3]!r}, not a number", path=path, line=line) from None
-    return _in_order(rows, path, on_note)
-
-
-def _in_order(rows: list[tuple[int, StepEvent]], path: str | Path, on_note: OnNote | None) -> list[StepEvent]:
-    """Sort by frame and id, so that the order of the rows in a file never matters; drop rows that are there twice."""
-    seen: dict[tuple[int, int], int] = {}
-    latest = -1
-    kept: list[StepEvent] = []
-    for line, event in rows:
-        key = (event.frame, event.step_id)
-        note = None
-        if key in seen:
-            note = f"frame {event.frame}, step {event.step_id} is there twice (line {seen[key]}), the second is ignored"
-        else:
-            seen[key] = line
-            kept.append(event)
-            if event.frame < latest:
-                note = f"frame {event.frame} comes after frame {latest}, sorted"
-        latest = max(latest, event.frame)
-        if note and on_note:
-            on_note(Note(str(path), line, note))
-    return sorted(kept, key=lambda event: (event.frame, event.step_id))
+    return _in_order(rows, lambda event: (event.frame, event.step_id), path, on_note)
 
 
 def read_states(path: str | Path, procedure: Procedure, *, on_note: OnNote | None = None) -> StateTimeline:
     """The state timeline of a raw file."""
-    table: dict[int, tuple[int, StateBits]] = {}
-    latest = -1
+    rows = read_state_rows(path, procedure, on_note)
+    if not rows:
+        raise InputError("the file has no rows", path=path, cure="it needs at least one row, the initial state")
+    return StateTimeline(tuple(frame for _, (frame, _) in rows), tuple(state for _, (_, state) in rows))
+
+
+def read_state_rows(
+    path: str | Path, procedure: Procedure, on_note: OnNote | None = None, on_error: OnError | None = None
+) -> list[tuple[int, tuple[int, StateBits]]]:
+    """(line, (frame, state)) of every row, by frame. Bad rows are refused, or left out and told to `on_error`."""
+    rows: list[tuple[int, tuple[int, StateBits]]] = []
+    first: dict[int, tuple[int, StateBits]] = {}
     for line, row in read_rows(path, on_note):
-        frame = parse_frame(row[0], path, line)
-        values = row[1:]
-        while len(values) > procedure.n_components and values[-1] == "":  # a comma too many at the end
-            values = values[:-1]
-        if len(values) != procedure.n_components:
-            raise InputError(
-                f"{len(values)} states in a row, but {procedure.name!r} has {procedure.n_components} components",
-                path=path,
-                line=line,
-            )
-        bits = tuple(parse_whole(cell, f"component {k}", path, line) for k, cell in enumerate(values))
-        try:
-            state = procedure.check_bits(bits)
-        except InputError as error:
-            raise InputError(error.problem, path=path, line=line) from None
-        if frame in table and table[frame][1] != state:
-            cure = f"keep this row or line {table[frame][0]}"
-            raise InputError(f"frame {frame} is there twice, with different states", path=path, line=line, cure=cure)
-        if on_note and frame in table:
-            on_note(Note(str(path), line, f"frame {frame} is there twice (line {table[frame][0]}), ignored"))
-        elif on_note and frame < latest:
-            on_note(Note(str(path), line, f"frame {frame} comes after frame {latest}, sorted"))
-        table.setdefault(frame, (line, state))
+        with errors_at(path, line, on_error=on_error):
+            frame, values = parse_frame(row[0]), row[1:]
+            while len(values) > procedure.n_components and values[-1] == "":  # a comma too many at the end
+                values = values[:-1]
+            if len(values) != procedure.n_components:
+                has = f"{procedure.name!r} has {procedure.n_components} components"
+                raise InputError(f"{len(values)} states in a row, but {has}")
+            state = procedure.check_bits([parse_whole(cell, f"component {k}") for k, cell in enumerate(values)])
+            earlier, known = first.setdefault(frame, (line, state))
+            if known != state:
+                cure = f"keep this row or line {earlier}"
+                raise InputError(f"frame {frame} is there twice, with different states", cure=cure)
+            rows.append((line, (frame, state)))
+    return _in_order(rows, lambda row: (row[0],), path, on_note)
+
+
+def _in_order(
+    rows: list[tuple[int, T]], key: Callable[[T], tuple[int, ...]], path: str | Path, on_note: OnNote | None
+) -> list[tuple[int, T]]:
+    """Sort by frame and step id, so that the order of rows in a file never matters; drop rows that are there twice."""
+    kept: dict[tuple[int, ...], tuple[int, T]] = {}
+    latest = -1
+    for line, row in rows:
+        frame, *step = key(row)
+        earlier, _ = kept.setdefault(key(row), (line, row))
+        note = None
+        if earlier != line:
+            what = f"frame {frame}, step {step[0]}" if step else f"frame {frame}"
+            note = f"{what} is there twice (line {earlier}), the second is ignored"
+        elif frame < latest:
+            note = f"frame {frame} comes after frame {latest}, sorted"
         latest = max(latest, frame)
-    if not table:
-        cure = "it needs at least one row, the initial state"
-        raise InputError("the file has no rows", path=path, cure=cure)
-    frames = sorted(table)
-    return StateTimeline(tuple(frames), tuple(table[frame][1] for frame in frames))
+        if note and on_note:
+            on_note(Note(str(path), line, note))
+    return [kept[place] for place in sorted(kept)]
 
 
 # ---------------------------------------------------------------------- converting
