@@ -47,8 +47,7 @@ from stormpsr.models.temporal import TemporalModel
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
 from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
-from stormpsr.training.tasks.temporal import ValidationClips
-from stormpsr.training.validation import THRESHOLDS
+from stormpsr.training.tasks.temporal import THRESHOLDS, ValidationClips
 
 DISTRIBUTIONS = ("uniform", "gaussian", "kcas")
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

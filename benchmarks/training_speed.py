@@ -27,8 +27,7 @@ import torch
 
 from stormpsr.config import load_config
 from stormpsr.errors import StormPSRError
-from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
-from stormpsr.training.data import load_renders, load_training_data
+from stormpsr.training.data import Clips, KeyFrameImages, load_renders, load_training_data
 from stormpsr.training.fit import FitOptions, StageFolder
 from stormpsr.training.stages import (
     Run,
@@ -46,8 +45,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer  # isort: skip 
 DATASETS: dict[StageName, type] = {
     "locator": BoxedImages,
     "encoder": KeyFrameImages,
-    "temporal": ClipEmbeddings,
-    "joint": ClipImages,
+    "temporal": Clips,
+    "joint": Clips,
 }
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from stormpsr.data.embedding_store import read_clips
 from stormpsr.data.labels import StateTimeline
 from stormpsr.data.sampling import (
     ClipSampler,
@@ -14,7 +17,7 @@ from stormpsr.data.sampling import (
     key_frames,
     window_offsets,
 )
-from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages
+from stormpsr.training.data import Clips, KeyFrameImages, read_images
 
 TIMELINES = [
     StateTimeline((0, 10, 25), ((0, 0), (1, 0), (1, 1))),
@@ -36,7 +39,7 @@ def sampler() -> ClipSampler:
 
 
 def test_clips_of_embeddings_are_those_that_were_drawn_with_their_labels(sampler: ClipSampler) -> None:
-    dataset = ClipEmbeddings(EMBEDDINGS, sampler, STATES, OFFSETS, epoch=2)
+    dataset = Clips(partial(read_clips, EMBEDDINGS), sampler, STATES, OFFSETS, epoch=2)
     assert len(dataset) == 3
     clip_BND, mask_BN, label_BC, state_BNC, number = dataset[1]
     recordings, ends = sampler.batch(2, 1)
@@ -51,7 +54,7 @@ def test_clips_of_embeddings_are_those_that_were_drawn_with_their_labels(sampler
 
 
 def test_clips_of_images_are_those_that_were_drawn(sampler: ClipSampler) -> None:
-    image_BNSS3, _, _, _, _ = ClipImages(IMAGES, sampler, STATES, OFFSETS, epoch=0)[0]
+    image_BNSS3, _, _, _, _ = Clips(partial(read_images, IMAGES), sampler, STATES, OFFSETS, epoch=0)[0]
     recordings, ends = sampler.batch(0, 0)
     assert image_BNSS3.shape == (12, 4, 2, 2, 3)
     np.testing.assert_array_equal(image_BNSS3[:, -1, 0, 0, 0], ends + 100 * recordings)

@@ -19,8 +19,7 @@ from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.stream import build_encoder
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.batches import KeyFrameImages, MoreRenders
-from stormpsr.training.data import Renders, boxed_frames_of, load_training_data
+from stormpsr.training.data import KeyFrameImages, MoreRenders, Renders, boxed_frames_of, load_training_data
 from stormpsr.training.fit import FitOptions
 from stormpsr.training.stages import (
     Run,

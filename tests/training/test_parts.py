@@ -17,8 +17,8 @@ from stormpsr.procedure.model import Procedure
 from stormpsr.training.augment import STRENGTHS, BatchAugmentation, augment_batch, draw_motion
 from stormpsr.training.data import load_training_data
 from stormpsr.training.fit import learning_rate_factor, make_optimiser
-from stormpsr.training.tasks.temporal import clip_loss, disturbed_loss, states_at_ends
-from stormpsr.training.validation import clip_f1, decode_changes, neighbour_precision
+from stormpsr.training.tasks.encoder import neighbour_precision
+from stormpsr.training.tasks.temporal import clip_f1, clip_loss, decode_changes, disturbed_loss, states_at_ends
 
 
 # ---------------------------------------------------------------------- schedule

@@ -1,13 +1,24 @@
-"""The recordings to train on and to choose by, checked before any time is spent."""
+# mypy: disallow-subclassing-any=False
+"""The recordings to train on and to choose by, checked before any time is spent; and the batches cut from them.
+
+A dataset of batches is one epoch; its items are whole batches, found by their number alone.
+
+Shape legend: B items, N frames of a clip, S pixels of a side, 3 colours, C components, R recordings or renders, M
+chosen frames, X frames of all recordings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
 
 from stormpsr.config import Config
 from stormpsr.data.boxes import Box
@@ -15,12 +26,25 @@ from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, rea
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.images import Placement
 from stormpsr.data.recording import Recording
-from stormpsr.data.sampling import KeyFrames, key_frames
+from stormpsr.data.sampling import (
+    ClipSampler,
+    KeyFrames,
+    KeyFrameSampler,
+    Shard,
+    clip_labels,
+    clip_windows,
+    key_frames,
+)
 from stormpsr.data.sources import FrameSource, ImageFolder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 
+_MORE_RENDERS_STREAM = 4  # so that random numbers are not those of the samplers
+# recording_B, frame_BN, mask_BN -> embeddings (`read_clips`) or images (`read_images`) of these frames
+ReadClips = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[Any]]
 
+
+# ---------------------------------------------------------------------- recordings and renders
 @dataclass(frozen=True, eq=False)
 class Renders:
     """Single images of known states, for key-frame sampling."""
@@ -146,3 +170,92 @@ def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:
         wrong_states=config.key_frames.wrong_states,
         initial_state=config.key_frames.initial_state,
     )
+
+
+# ---------------------------------------------------------------------- batches
+@dataclass(frozen=True, eq=False)
+class MoreRenders:
+    """Renders that are added to every batch, whatever states it holds."""
+
+    label_R: NDArray[np.int64]
+    n: int  # per batch, of all processes together
+    seed: int
+
+    def draw(self, epoch: int, number: int, shard: Shard) -> NDArray[np.int64]:
+        """This process's share, as numbers of renders."""
+        rng = np.random.default_rng((self.seed, _MORE_RENDERS_STREAM, epoch, number))
+        return shard.of(rng.integers(len(self.label_R), size=self.n))
+
+
+class KeyFrameImages(TorchDataset):
+    """Images of key frames and renders: (image_BSS3, label_B, number of the batch)."""
+
+    def __init__(
+        self,
+        sampler: KeyFrameSampler,
+        frames: Sequence[NDArray[np.uint8]],
+        renders: Sequence[NDArray[np.uint8]],
+        *,
+        epoch: int,
+        batches: int,
+        more: MoreRenders | None = None,
+    ) -> None:
+        self._sampler, self._frames, self._renders = sampler, frames, renders
+        self._epoch, self._batches, self._more = epoch, batches, more
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
+        batch = self._sampler.batch(self._epoch, number)
+        images = [
+            self._renders[index] if recording < 0 else self._frames[recording][index]
+            for recording, index in zip(batch.recording_B.tolist(), batch.index_B.tolist(), strict=True)
+        ]
+        label_B = batch.label_B.copy()
+        if self._more is not None:
+            added = self._more.draw(self._epoch, number, self._sampler.shard)
+            images += [self._renders[index] for index in added.tolist()]
+            label_B = np.concatenate([label_B, self._more.label_R[added]])
+        return torch.from_numpy(np.stack(images)), torch.from_numpy(label_B), number
+
+
+class Clips(TorchDataset):
+    """Clips of embeddings or images: (clip, mask_BN, label_BC, state_BNC, number of the batch).
+
+    The labels say which components changed within the clip, the states what every frame of it shows.
+    """
+
+    def __init__(
+        self,
+        read: ReadClips,
+        sampler: ClipSampler,
+        states: Sequence[NDArray[np.int8]],
+        offsets_N: NDArray[np.int64],
+        *,
+        epoch: int,
+    ) -> None:
+        self._read, self._sampler, self._offsets_N, self._epoch = read, sampler, offsets_N, epoch
+        self._states_XC = np.concatenate(list(states))  # of all frames of all recordings, one after the other
+        self._start_R = np.concatenate([[0], np.cumsum([len(states_FC) for states_FC in states])])
+
+    def __len__(self) -> int:
+        return self._sampler.batches_per_epoch
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+        recording_B, end_B = self._sampler.batch(self._epoch, number)
+        frame_BN, mask_BN = clip_windows(end_B, self._offsets_N)
+        place_BN = frame_BN + self._start_R[recording_B][:, None]
+        label_BC = torch.from_numpy(clip_labels(self._states_XC, place_BN, mask_BN)).float()
+        clip, mask = torch.from_numpy(self._read(recording_B, frame_BN, mask_BN)), torch.from_numpy(mask_BN)
+        return clip, mask, label_BC, torch.from_numpy(self._states_XC[place_BN]), number
+
+
+def read_images(
+    frames: Sequence[NDArray[np.uint8]],
+    recording_B: NDArray[np.int64],
+    frame_BN: NDArray[np.int64],
+    mask_BN: NDArray[np.bool_],
+) -> NDArray[np.uint8]:
+    """Clips of images, (B, N, S, S, 3). Frames that do not exist show frame 0, and are masked."""
+    return np.stack([frames[recording][row_N] for recording, row_N in zip(recording_B.tolist(), frame_BN, strict=True)])

@@ -18,7 +18,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -45,6 +45,7 @@ from stormpsr.models.checkpoint import device_of, save_checkpoint
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
 
+StageConfig = LocatorTrainingConfig | EncoderTrainingConfig | TemporalTrainingConfig
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
 
@@ -97,19 +98,14 @@ class Task(LightningModule):
     begins_trained = False  # whether the networks are good for something before the first epoch
     keeps_best = True  # of the epochs; else the caller takes what the last one has left
 
-    def __init__(
-        self,
-        settings: Config | Mapping[str, Any],
-        seed: int,
-        make_dataset: MakeDataset,
-        batches_per_epoch: int,
-        workers: int,
-    ) -> None:
+    workers = 0  # processes that read batches
+
+    def __init__(self, settings: Config | Mapping[str, Any], seed: int, make_dataset: MakeDataset) -> None:
         super().__init__()
         self.settings, self.seed = settings, seed  # a stage is only gone on with if its settings are the same
-        self.batches_per_epoch = batches_per_epoch
+        self.batches_per_epoch = len(make_dataset(0, Shard()))
         self.metrics: dict[str, float] = {}
-        self._make_dataset, self._workers = make_dataset, workers
+        self._make_dataset = make_dataset
 
     @property
     def score(self) -> float:
@@ -126,7 +122,7 @@ class Task(LightningModule):
     def train_dataloader(self) -> DataLoader:
         shard = Shard(self.trainer.global_rank, self.trainer.world_size)
         dataset = self._make_dataset(self.trainer.current_epoch, shard)
-        return DataLoader(dataset, batch_size=None, num_workers=self._workers)
+        return DataLoader(dataset, batch_size=None, num_workers=self.workers)
 
     def on_train_epoch_start(self) -> None:
         torch.manual_seed(self._seed_of(0))  # for dropout
@@ -138,9 +134,6 @@ class Task(LightningModule):
 
     def _generator(self, number: int) -> torch.Generator:
         return torch.Generator().manual_seed(self._seed_of(number + 1))
-
-    def _steps_per_epoch(self) -> int:
-        return -(-self.batches_per_epoch // int(self.trainer.accumulate_grad_batches))
 
     def _log_loss(self, loss: Tensor) -> None:
         self.log("train/loss", loss, sync_dist=True)
@@ -155,6 +148,27 @@ class Task(LightningModule):
             self.log(f"val/{name}", value, sync_dist=False, rank_zero_only=False)
 
 
+class StageTask(Task):
+    """A stage of the stream, which has a section of the settings."""
+
+    def __init__(self, config: Config, stage: StageConfig, make_dataset: MakeDataset) -> None:
+        super().__init__(config, config.seed, make_dataset)
+        self.stage: Any = stage  # of what class, each task says
+
+    @property
+    def score(self) -> float:
+        select_by = self.stage.select_by
+        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
+
+    def trained(self) -> Sequence[tuple[nn.Module, float]]:
+        """What learns, and how fast."""
+        raise NotImplementedError
+
+    def configure_optimizers(self) -> Any:
+        steps_per_epoch = -(-self.batches_per_epoch // int(self.trainer.accumulate_grad_batches))
+        return make_optimiser(self.stage, self.trained(), steps_per_epoch=steps_per_epoch)
+
+
 def learning_rate_factor(step: int, *, warmup_steps: int, total_steps: int) -> float:
     """Share of the learning rate in a step: rises in a line during the warm-up, then falls along a cosine to 0."""
     if step < warmup_steps:
@@ -164,10 +178,7 @@ def learning_rate_factor(step: int, *, warmup_steps: int, total_steps: int) -> f
 
 
 def make_optimiser(
-    config: LocatorTrainingConfig | EncoderTrainingConfig | TemporalTrainingConfig,
-    groups: Iterable[tuple[nn.Module, float]],
-    *,
-    steps_per_epoch: int,
+    config: StageConfig, groups: Iterable[tuple[nn.Module, float]], *, steps_per_epoch: int
 ) -> dict[str, Any]:
     """Optimiser and schedule, as Lightning wants them, for modules with a learning rate each.
 
@@ -272,6 +283,7 @@ def fit(
 
     `began_from` is the digest of the networks that it goes on from, where there are any.
     """
+    task.workers = options.workers
     with _quiet_lightning():
         trainer = _trainer(task, epochs, folder, procedure, options)
         if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
@@ -303,18 +315,14 @@ def _quiet_lightning() -> Iterator[None]:
 
 
 def _trainer(task: Task, epochs: int, folder: StageFolder, procedure: Procedure, options: FitOptions) -> Trainer:
-    callbacks = [
-        *([_KeepBest(folder.best, procedure)] if task.keeps_best else []),
-        _KeepResumable(folder.last),
-        *options.callbacks,
-    ]
+    keep_best = [_KeepBest(folder.best, procedure)] if task.keeps_best else []
     # what goes on from trained networks may make them worse: then they are kept as they were
     judge_before = task.begins_trained and not folder.last.is_file()
     return _make_trainer(
         options,
         accumulate_grad_batches=options.accumulate_batches,
         max_epochs=epochs,
-        callbacks=callbacks,
+        callbacks=[*keep_best, _KeepResumable(folder.last), *options.callbacks],
         plugins=[_WriteInPlace(), *([_SyncBatchNorms()] if _shares_statistics(task, options) else [])],
         logger=_logger(folder, options),
         log_every_n_steps=10,

@@ -14,7 +14,7 @@ from stormpsr.data.sources import Video
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.locator import Locator
-from stormpsr.models.stream import build_encoder, build_stream
+from stormpsr.models.stream import SpatioTemporalModel, build_encoder, build_stream
 from stormpsr.procedure.model import bit_string
 from stormpsr.training.data import boxed_frames_of, key_frames_of
 from stormpsr.training.fit import check_machine
@@ -32,7 +32,7 @@ from stormpsr.training.stages import (
 
 Clock = Callable[[], float]  # seconds
 _TIMED_STEPS = 2
-_MOST_IMAGES, _MOST_CLIPS = 16, 16  # of a timed step; larger batches take longer in proportion
+_MOST_ITEMS = 16  # of a timed step; larger batches take longer in proportion
 
 
 def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> list[StageName]:
@@ -89,32 +89,29 @@ def _check_shares(run: Run, names: Sequence[StageName]) -> None:
 
 
 def _batch_sizes(run: Run, names: Sequence[StageName]) -> Iterator[tuple[str, int]]:
-    config = run.config
-    if "locator" in names:
-        yield "train_locator.batch_size", config.train_locator.batch_size
-    if "encoder" in names:
-        settings = config.key_frames
-        counted = "(key_frames.n_sample + n_syn) x states" if settings.n_syn else "key_frames.n_sample x states"
-        yield counted, key_frame_sampler(run).batch_size
-        yield "key_frames.n_more_renders", settings.n_more_renders
-    if "temporal" in names:
-        yield "train_temporal.batch_size", config.train_temporal.batch_size
-    if "joint" in names:
-        yield "train_joint.batch_size", config.train_joint.batch_size
+    for name in names:
+        if name == "encoder":
+            settings = run.config.key_frames
+            counted = "(key_frames.n_sample + n_syn) x states" if settings.n_syn else "key_frames.n_sample x states"
+            yield counted, key_frame_sampler(run).batch_size
+            yield "key_frames.n_more_renders", settings.n_more_renders
+        else:
+            yield f"train_{name}.batch_size", getattr(run.config, f"train_{name}").batch_size
 
 
 # ---------------------------------------------------------------------- images
 def recordings_of(run: Run, names: Sequence[StageName]) -> list[Recording]:
     """The recordings whose images some stages need, each once."""
-    config = run.config
-    parts: dict[StageName, Callable[[], Sequence[Recording]]] = {
-        "locator": lambda: run.data.train,
-        "encoder": lambda: run.data.encoder_recordings(config.train_encoder.held_out_share),
-        "temporal": lambda: clip_recordings(run, config.train_temporal),
-        "joint": lambda: clip_recordings(run, config.train_joint),
-    }
-    needed = [recording for name in names for recording in parts[name]()]
+    needed = [recording for name in names for recording in _trained_on(run, name)]
     return list({recording.path: recording for recording in (*needed, *run.data.val)}.values())
+
+
+def _trained_on(run: Run, name: StageName) -> Sequence[Recording]:
+    if name == "locator":
+        return run.data.train
+    if name == "encoder":
+        return run.data.encoder_recordings(run.config.train_encoder.held_out_share)
+    return clip_recordings(run, run.config.train_joint if name == "joint" else run.config.train_temporal)
 
 
 def check_images(recordings: Sequence[Recording]) -> None:
@@ -158,90 +155,61 @@ def plan_stages(run: Run, asked: Sequence[StageName], clock: Clock, *, skip_fini
     """Check everything that can be checked without training, and time a few steps of each stage."""
     config = run.config
     names = check_run(run, asked, skip_finished=skip_finished)
-    sampler = key_frame_sampler(run) if "encoder" in names else None
-    timer = _StepTimer(run, clock)
-    stages: list[StagePlan] = []
-    if "locator" in names:
-        locating = config.train_locator
-        boxed = boxed_frames_of(run.data.train, run.data.procedure)
-        boxed_frames_of(run.data.val, run.data.procedure)  # complains if there are none to choose by
-        batches = locating.batches_per_epoch or max(len(boxed) // locating.batch_size, 1)
-        seconds = timer.locator_step(locating.batch_size)
-        n = len(run.data.train)
-        stages.append(StagePlan("locator", n, "images", locating.batch_size, batches, locating.epochs, seconds))
-    if sampler is not None:
-        validation_recordings_share_states(run)
-        stage = config.train_encoder
-        n = len(run.data.encoder_recordings(stage.held_out_share))
-        batches = stage.batches_per_epoch or sampler.batches_per_epoch
-        size = sampler.batch_size + config.key_frames.n_more_renders
-        seconds = timer.encoder_step(size)
-        stages.append(StagePlan("encoder", n, "images", size, batches, stage.epochs, seconds))
-    if "temporal" in names:
-        stages.append(_plan_clips(run, "temporal", timer.temporal_step))
-    if "joint" in names:
-        stages.append(_plan_clips(run, "joint", timer.joint_step))
+    stages = _plan_each(run, names, clock)
     missing = run.cache.missing_bytes(recording.source for recording in recordings_of(run, names)) if names else 0
     finished = [f"{name} is finished and will be skipped" for name in asked if name not in names]
-    notes = (*run.data.notes(config), *(sampler.notes if sampler else ()), *finished)
+    notes = (*run.data.notes(config), *(key_frame_sampler(run).notes if "encoder" in names else ()), *finished)
     keys = key_frames_of(run.data.encoder_recordings(config.train_encoder.held_out_share), config)
     return RunPlan(tuple(stages), tuple(bit_string(bits) for bits in keys.states), missing, notes)
 
 
-def _plan_clips(run: Run, name: StageName, time_step: Callable[[int], float]) -> StagePlan:
+def _plan_each(run: Run, names: Sequence[StageName], clock: Clock) -> Iterator[StagePlan]:
+    stream = build_stream(run.config, run.data.procedure.n_components, weights="none").to(run.options.torch_device)
+    for name in names:
+        size, batches = _batches(run, name)
+        n, epochs = len(_trained_on(run, name)), getattr(run.config, f"train_{name}").epochs
+        items = "images" if name in ("locator", "encoder") else "clips"
+        yield StagePlan(name, n, items, size, batches, epochs, _time_step(run, stream, name, size, clock))
+
+
+def _batches(run: Run, name: StageName) -> tuple[int, int]:
+    """The size of a stage's batches, and how many of them an epoch has."""
+    if name == "locator":
+        locating = run.config.train_locator
+        boxed = boxed_frames_of(run.data.train, run.data.procedure)
+        boxed_frames_of(run.data.val, run.data.procedure)  # complains if there are none to choose by
+        return locating.batch_size, locating.batches_per_epoch or max(len(boxed) // locating.batch_size, 1)
+    if name == "encoder":
+        validation_recordings_share_states(run)
+        keys = key_frame_sampler(run)
+        batches = run.config.train_encoder.batches_per_epoch or keys.batches_per_epoch
+        return keys.batch_size + run.config.key_frames.n_more_renders, batches
     stage = run.config.train_joint if name == "joint" else run.config.train_temporal
-    recordings = clip_recordings(run, stage)
-    sampler = clip_sampler(run, stage, recordings)
-    size, batches = sampler.batch_size, sampler.batches_per_epoch
-    return StagePlan(name, len(recordings), "clips", size, batches, stage.epochs, time_step(size))
+    clips = clip_sampler(run, stage, clip_recordings(run, stage))
+    return clips.batch_size, clips.batches_per_epoch
 
 
-class _StepTimer:
-    """Times forward and backward passes of the real networks on made-up numbers."""
-
-    def __init__(self, run: Run, clock: Clock) -> None:
-        self._config, self._clock = run.config, clock
-        self._device = run.options.torch_device
-        stream = build_stream(run.config, run.data.procedure.n_components, weights="none")
-        self._stream = stream.to(self._device)
-
-    def locator_step(self, batch_size: int) -> float:
-        n = min(batch_size, _MOST_IMAGES)
-        image_BSS3, corners_B4 = self._images(n), torch.tensor([[0.2, 0.2, 0.8, 0.8]] * n, device=self._device)
-        locator = Locator().to(self._device)
-        return batch_size / n * self._time(lambda: locator.loss(image_BSS3, corners_B4))
-
-    def encoder_step(self, batch_size: int) -> float:
-        n = min(batch_size, _MOST_IMAGES)
-        image_BSS3 = self._images(n)
-        return batch_size / n * self._time(lambda: self._stream.encoder(image_BSS3))
-
-    def temporal_step(self, batch_size: int) -> float:
-        n = min(batch_size, _MOST_CLIPS)
-        clip_BND = torch.zeros(n, self._n_window, self._config.encoder.embedding_dim, device=self._device)
-        mask_BN = self._mask(n)
-        return batch_size / n * self._time(lambda: self._stream.temporal(clip_BND, mask_BN))
-
-    def joint_step(self, batch_size: int) -> float:
-        image_BNSS3, mask_BN = self._images(self._n_window)[None], self._mask(1)
-        return batch_size * self._time(lambda: self._stream(image_BNSS3, mask_BN))
-
-    @property
-    def _n_window(self) -> int:
-        return self._config.clips.n_window
-
-    def _images(self, n: int) -> Tensor:
-        size = self._config.encoder.image_size
-        return torch.zeros(n, size, size, 3, dtype=torch.uint8, device=self._device)
-
-    def _mask(self, n: int) -> Tensor:
-        return torch.ones(n, self._n_window, dtype=torch.bool, device=self._device)
-
-    def _time(self, forward: Callable[[], Tensor]) -> float:
-        forward().sum().backward()  # the first is slower
-        begin = self._clock()
-        for _ in range(_TIMED_STEPS):
-            forward().sum().backward()
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
-        return (self._clock() - begin) / _TIMED_STEPS
+def _time_step(run: Run, stream: SpatioTemporalModel, name: StageName, batch_size: int, clock: Clock) -> float:
+    """Seconds that forward and backward passes of the real networks take, on made-up numbers."""
+    config, device = run.config, run.options.torch_device
+    size, n_window = config.encoder.image_size, config.clips.n_window
+    n = 1 if name == "joint" else min(batch_size, _MOST_ITEMS)
+    n_images = n_window if name == "joint" else n
+    image_BSS3 = torch.zeros(n_images, size, size, 3, dtype=torch.uint8, device=device)
+    mask_BN = torch.ones(n, n_window, dtype=torch.bool, device=device)
+    clip_BND = torch.zeros(n, n_window, config.encoder.embedding_dim, device=device)
+    corners_B4 = torch.tensor([[0.2, 0.2, 0.8, 0.8]] * n, device=device)
+    locator = Locator().to(device)
+    forward: dict[StageName, Callable[[], Tensor]] = {
+        "locator": lambda: locator.loss(image_BSS3, corners_B4),
+        "encoder": lambda: stream.encoder(image_BSS3),
+        "temporal": lambda: stream.temporal(clip_BND, mask_BN),
+        "joint": lambda: stream(image_BSS3[None], mask_BN),
+    }
+    forward[name]().sum().backward()  # the first is slower
+    begin = clock()
+    for _ in range(_TIMED_STEPS):
+        forward[name]().sum().backward()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return batch_size / n * (clock() - begin) / _TIMED_STEPS

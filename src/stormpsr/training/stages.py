@@ -17,13 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
-from stormpsr.data.embedding_store import EmbeddingStore, Precision
+from stormpsr.config import ClipConfig, Config, TemporalTrainingConfig
+from stormpsr.data.embedding_store import EmbeddingStore, Precision, read_clips
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.images import Image
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import (
     ClipSampler,
+    KeyFrames,
     KeyFrameSampler,
     Shard,
     change_frames,
@@ -36,9 +37,19 @@ from stormpsr.models.encoder import SpatialEncoder, is_detector
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
 from stormpsr.procedure.model import StateBits
-from stormpsr.training.batches import ClipEmbeddings, ClipImages, KeyFrameImages, MoreRenders
-from stormpsr.training.data import Renders, TrainingData, boxed_frames_of, key_frames_of
-from stormpsr.training.fit import FitOptions, OnProgress, Task, fit, ignore_progress
+from stormpsr.training.data import (
+    BoxedFrames,
+    Clips,
+    KeyFrameImages,
+    MoreRenders,
+    ReadClips,
+    Renders,
+    TrainingData,
+    boxed_frames_of,
+    key_frames_of,
+    read_images,
+)
+from stormpsr.training.fit import FitOptions, OnProgress, StageTask, fit, ignore_progress
 from stormpsr.training.stage_folder import StageFolder, digest_of
 from stormpsr.training.tasks.encoder import EncoderTask
 from stormpsr.training.tasks.locator import BoxedImages, LocatorTask
@@ -92,6 +103,20 @@ def stages_of(config: Config) -> list[StageName]:
     return [*(("locator",) if finds else ()), "encoder", "temporal", "joint"]
 
 
+def _fit(run: Run, name: StageName, task: StageTask, began_from: str | None = None) -> Path:
+    """Train a stage, which remembers the networks that it goes on from."""
+    folder, procedure = run.stage(name), run.data.procedure
+    fit(
+        task,
+        epochs=task.stage.epochs,
+        folder=folder,
+        procedure=procedure,
+        options=run.options,
+        began_from=began_from,
+    )
+    return folder.best
+
+
 # ---------------------------------------------------------------------- locator
 def train_locator(run: Run) -> Path:
     """Where the assembly is, learnt from boxes."""
@@ -105,23 +130,24 @@ def train_locator(run: Run) -> Path:
         return BoxedImages(boxed, frames, renders, corners_R4, config, epoch=epoch, batches=batches, shard=shard)
 
     torch.manual_seed(config.seed)
-    task = LocatorTask(Locator(), config, make_dataset, batches, _boxed_validation(run), run.options.workers)
-    folder = run.stage("locator")
-    fit(task, epochs=stage.epochs, folder=folder, procedure=run.data.procedure, options=run.options)
-    return folder.best
+    val = boxed_frames_of(run.data.val, run.data.procedure)
+    task = LocatorTask(Locator(), config, make_dataset, _validation_images(run, val, val.corners_M4))
+    return _fit(run, "locator", task)
 
 
-def _boxed_validation(run: Run) -> list[tuple[Tensor, Tensor]]:
-    """Frames of the validation recordings with boxes, evenly thinned: (image_BSS3, corners_B4) in parts."""
-    boxed = boxed_frames_of(run.data.val, run.data.procedure)
+def _validation_images(run: Run, chosen: BoxedFrames | KeyFrames, *known: NDArray[Any]) -> list[tuple[Tensor, ...]]:
+    """Frames of the validation recordings, evenly thinned, and what is known of each: (image_BSS3, ...) in parts."""
     frames = run.frames(run.data.val)
-    chosen = np.arange(0, len(boxed), max(len(boxed) // _MOST_VALIDATION_IMAGES, 1))
+    thinned = np.arange(0, len(chosen), max(len(chosen) // _MOST_VALIDATION_IMAGES, 1))
     return [
-        (
-            torch.from_numpy(np.stack([frames[boxed.recording_M[i]][boxed.frame_M[i]] for i in part])),
-            torch.from_numpy(boxed.corners_M4[part]),
+        tuple(
+            torch.from_numpy(rows)
+            for rows in (
+                np.stack([frames[chosen.recording_M[i]][chosen.frame_M[i]] for i in part]),
+                *(rows_M[part] for rows_M in known),
+            )
         )
-        for part in np.array_split(chosen, -(-len(chosen) // _IMAGES_AT_ONCE))
+        for part in np.array_split(thinned, -(-len(thinned) // _IMAGES_AT_ONCE))
     ]
 
 
@@ -154,9 +180,6 @@ def _more_renders(run: Run, sampler: KeyFrameSampler) -> tuple[MoreRenders | Non
     n = run.config.key_frames.n_more_renders
     if run.renders is None or not n:
         return None, states
-    if n % sampler.shard.count:
-        cure = f"set key_frames.n_more_renders to a multiple of {sampler.shard.count}"
-        raise InputError(f"{n} more renders cannot be shared equally by {sampler.shard.count} processes", cure=cure)
     label_of = {bits: label for label, bits in enumerate(states)}
     labels = [label_of.setdefault(bits, len(label_of)) for bits in run.renders.states]
     return MoreRenders(np.array(labels, dtype=np.int64), n, run.config.seed), list(label_of)
@@ -169,7 +192,6 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
     batches = stage.batches_per_epoch or sampler.batches_per_epoch
     frames = run.frames(run.data.encoder_recordings(stage.held_out_share))
     renders = run.render_images()
-
     more, states = _more_renders(run, sampler)
 
     def make_dataset(epoch: int, shard: Shard) -> KeyFrameImages:
@@ -185,26 +207,11 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
         located = load_checkpoint(locator_folder)
         encoder.locator.load_state_dict(located.locator().state_dict())
         began_from = digest_of(located.tensors)
-    task = EncoderTask(
-        encoder,
-        config,
-        make_dataset,
-        batches,
-        validation_images(run),
-        states,
-        key_frames_of(run.data.val, config).states,
-        run.options.workers,
-    )
-    folder = run.stage("encoder")
-    fit(
-        task,
-        epochs=stage.epochs,
-        folder=folder,
-        procedure=run.data.procedure,
-        options=run.options,
-        began_from=began_from,
-    )
-    return folder.best
+    validation_recordings_share_states(run)
+    keys = key_frames_of(run.data.val, config)
+    images = _validation_images(run, keys, keys.label_M, keys.recording_M)
+    task = EncoderTask(encoder, config, make_dataset, images, states, keys.states)
+    return _fit(run, "encoder", task, began_from)
 
 
 def validation_recordings_share_states(run: Run) -> None:
@@ -215,20 +222,6 @@ def validation_recordings_share_states(run: Run) -> None:
     if run.config.train_encoder.select_by == "precision" and not shared:
         cure = "add validation recordings, or set train_encoder.select_by=loss"
         raise InputError("no state occurs in two validation recordings, so precision means nothing", cure=cure)
-
-
-def validation_images(run: Run) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Key frames of the validation recordings, evenly thinned: (image_BSS3, label_B, recording_B) in parts."""
-    validation_recordings_share_states(run)
-    keys = key_frames_of(run.data.val, run.config)
-    frames = run.frames(run.data.val)
-    chosen = np.arange(0, len(keys), max(len(keys) // _MOST_VALIDATION_IMAGES, 1))
-    parts = []
-    for part in np.array_split(chosen, -(-len(chosen) // _IMAGES_AT_ONCE)):
-        images = np.stack([frames[keys.recording_M[i]][keys.frame_M[i]] for i in part])
-        labels = torch.from_numpy(keys.label_M[part]), torch.from_numpy(keys.recording_M[part])
-        parts.append((torch.from_numpy(images), *labels))
-    return parts
 
 
 # ---------------------------------------------------------------------- embeddings
@@ -336,55 +329,32 @@ def check_fits(run: Run, checkpoint: Checkpoint, *, with_temporal: bool = False)
         raise InputError(
             f"this was trained for procedure {checkpoint.procedure.name!r}", path=checkpoint.path, cure=cure
         )
-    theirs, ours = checkpoint.config, run.config
-    pairs = [("encoder", theirs.encoder.model_dump(exclude={"weights"}), ours.encoder.model_dump(exclude={"weights"}))]
+    compared: dict[str, Any] = {"encoder": {"weights"}}  # section -> settings that may differ
     if with_temporal:
-        pairs.append(("temporal", theirs.temporal.model_dump(), ours.temporal.model_dump()))
-        pairs.append(("clips", theirs.clips.model_dump(), ours.clips.model_dump()))
-    for section, before, now in pairs:
+        compared |= {"temporal": set(), "clips": {*ClipConfig.model_fields} - {"window_frames", "n_window"}}
+    for section, free in compared.items():
+        before, now = (getattr(config, section).model_dump(exclude=free) for config in (checkpoint.config, run.config))
         for name in sorted({*before, *now}):
-            if section == "clips" and name not in ("window_frames", "n_window"):
-                continue
             if before.get(name) != now.get(name):
                 problem = f"this was trained with {section}.{name}={before.get(name)}, but now it is {now.get(name)}"
                 raise InputError(problem, path=checkpoint.path, cure="use the same settings, or train it again")
 
 
-def _fit_from(checkpoint: Checkpoint, run: Run, name: StageName, task: Task, epochs: int) -> Path:
-    """Train a stage that goes on from another one's result, and remembers which."""
-    folder, began_from = run.stage(name), digest_of(checkpoint.tensors)
-    procedure, options = run.data.procedure, run.options
-    fit(task, epochs=epochs, folder=folder, procedure=procedure, options=options, began_from=began_from)
-    return folder.best
-
-
 def train_temporal(run: Run, encoder_folder: Path) -> Path:
     """The temporal model on the embeddings of a trained encoder."""
-    config, stage = run.config, run.config.train_temporal
+    config = run.config
     checkpoint = load_checkpoint(encoder_folder)
     check_fits(run, checkpoint)
     encoder = checkpoint.encoder()
-    recordings = clip_recordings(run, stage)
+    recordings = clip_recordings(run, config.train_temporal)
     stores, val_stores = embed(run, encoder, recordings), embed(run, encoder, run.data.val)
-    states = [recording.states_FC for recording in recordings]
-    offsets_N = window_offsets(config.clips.window_frames, config.clips.n_window)
-
-    def make_dataset(epoch: int, shard: Shard) -> ClipEmbeddings:
-        sampler = clip_sampler(run, stage, recordings, shard)
-        return ClipEmbeddings(stores, sampler, states, offsets_N, epoch=epoch, frame_step=config.clips.frame_step)
-
+    read = partial(read_clips, stores, frame_step=config.clips.frame_step)
+    make_dataset = partial(_clips, run, config.train_temporal, recordings, read)
     torch.manual_seed(config.seed)
-    task = TemporalTask(
-        build_temporal(config, run.data.procedure.n_components),
-        encoder,
-        config,
-        make_dataset,
-        clip_sampler(run, stage, recordings).batches_per_epoch,
-        ValidationClips(run.data.val, run.data.procedure, config),
-        val_stores,
-        run.options.workers,
-    )
-    return _fit_from(checkpoint, run, "temporal", task, stage.epochs)
+    temporal = build_temporal(config, run.data.procedure.n_components)
+    validation = ValidationClips(run.data.val, run.data.procedure, config)
+    task = TemporalTask(temporal, encoder, config, make_dataset, validation, val_stores)
+    return _fit(run, "temporal", task, digest_of(checkpoint.tensors))
 
 
 def train_joint(run: Run, temporal_folder: Path) -> Path:
@@ -392,23 +362,23 @@ def train_joint(run: Run, temporal_folder: Path) -> Path:
     config = run.config
     checkpoint = load_checkpoint(temporal_folder)
     check_fits(run, checkpoint, with_temporal=True)
-    stage: JointTrainingConfig = config.train_joint
-    recordings = clip_recordings(run, stage)
+    recordings = clip_recordings(run, config.train_joint)
     frames, val_frames = run.frames(recordings), run.frames(run.data.val)
-    states = [recording.states_FC for recording in recordings]
-    offsets_N = window_offsets(config.clips.window_frames, config.clips.n_window)
-
-    def make_dataset(epoch: int, shard: Shard) -> ClipImages:
-        return ClipImages(frames, clip_sampler(run, stage, recordings, shard), states, offsets_N, epoch=epoch)
-
+    make_dataset = partial(_clips, run, config.train_joint, recordings, partial(read_images, frames))
     torch.manual_seed(config.seed)
-    task = JointTask(
-        checkpoint.stream(),
-        config,
-        make_dataset,
-        clip_sampler(run, stage, recordings).batches_per_epoch,
-        ValidationClips(run.data.val, run.data.procedure, config),
-        val_frames,
-        run.options.workers,
-    )
-    return _fit_from(checkpoint, run, "joint", task, stage.epochs)
+    validation = ValidationClips(run.data.val, run.data.procedure, config)
+    task = JointTask(checkpoint.stream(), config, make_dataset, validation, val_frames)
+    return _fit(run, "joint", task, digest_of(checkpoint.tensors))
+
+
+def _clips(
+    run: Run,
+    stage: TemporalTrainingConfig,
+    recordings: Sequence[Recording],
+    read: ReadClips,
+    epoch: int,
+    shard: Shard,
+) -> Clips:
+    clips, states = run.config.clips, [recording.states_FC for recording in recordings]
+    offsets_N = window_offsets(clips.window_frames, clips.n_window)
+    return Clips(read, clip_sampler(run, stage, recordings, shard), states, offsets_N, epoch=epoch)

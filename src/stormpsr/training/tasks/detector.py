@@ -239,14 +239,13 @@ class DetectorTask(Task):
         settings: TrainingSettings,
         batches: Batches,
         val: FrameSet,
-        workers: int = 0,
     ) -> None:
         def make_dataset(epoch: int, shard: Shard) -> Dataset:
             begin = epoch * settings.epoch_steps
             return Subset(batches.of(shard), range(begin, min(begin + settings.epoch_steps, settings.steps)))
 
         about = {"kind": detector.kind, "network": detector.settings(), "training": asdict(settings)}
-        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset, settings.epoch_steps, workers)
+        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset)
         self.detector, self.training_settings = detector, settings
         self.network = detector.network
         self.average = AveragedModel(self.network, multi_avg_fn=_moving_average(settings.average), use_buffers=True)
@@ -371,7 +370,7 @@ def train_detector(
             check_machine(options)
             cache = FrameCache(cache_folder or place / "cache", detector.image_size)
             batches = Batches(train, cache, settings, on_progress=on_progress)
-            task = DetectorTask(detector, settings, batches, val, options.workers)
+            task = DetectorTask(detector, settings, batches, val)
             options = replace(options, resume=True)
             fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
             task.take_average()

@@ -15,15 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from stormpsr.config import Config
+from stormpsr.config import Config, EncoderTrainingConfig
 from stormpsr.models.encoder import SpatialEncoder, supervised_contrastive_loss
 from stormpsr.procedure.model import StateBits
 from stormpsr.training.augment import STRENGTHS, augment_batch, draw_motion
-from stormpsr.training.fit import MakeDataset, Task, make_optimiser
-from stormpsr.training.validation import neighbour_precision
+from stormpsr.training.fit import MakeDataset, StageTask
 
 
-class EncoderTask(Task):
+class EncoderTask(StageTask):
     """Contrastive training on key frames; judged by the neighbours of validation key frames.
 
     With `component_weight`, a linear read-out of what the temporal stage takes must also say of each component whether
@@ -31,44 +30,36 @@ class EncoderTask(Task):
     where most states are rare. The read-out is not kept.
     """
 
+    stage: EncoderTrainingConfig
+
     def __init__(
         self,
         encoder: SpatialEncoder,
         config: Config,
         make_dataset: MakeDataset,
-        batches_per_epoch: int,
         validation: Sequence[tuple[Tensor, Tensor, Tensor]],
         states: Sequence[StateBits],
         val_states: Sequence[StateBits],
-        workers: int = 0,
     ) -> None:
-        super().__init__(config, config.seed, make_dataset, batches_per_epoch, workers)
-        self.config = config
+        super().__init__(config, config.train_encoder, make_dataset)
         self.encoder = encoder
         self._validation = validation
         self._seen: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         # what the labels mean, as classes of the read-out: 0 absent, 1 correct, 2 wrong
         self._class_LC, self._val_class_LC = (torch.tensor(known) % 3 for known in (states, val_states))
-        weight = config.train_encoder.component_weight
+        weight = self.stage.component_weight
         self.read_out = nn.Linear(encoder.embedding_dim, 3 * len(states[0])) if weight else None
-
-    @property
-    def score(self) -> float:
-        select_by = self.config.train_encoder.select_by
-        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
 
-    def configure_optimizers(self) -> Any:
-        stage = self.config.train_encoder
-        trained = [self.encoder, *([] if self.read_out is None else [self.read_out])]
-        groups = [(module, stage.learning_rate) for module in trained]
-        return make_optimiser(stage, groups, steps_per_epoch=self._steps_per_epoch())
+    def trained(self) -> Sequence[tuple[nn.Module, float]]:
+        modules = [self.encoder] if self.read_out is None else [self.encoder, self.read_out]
+        return [(module, self.stage.learning_rate) for module in modules]
 
     def training_step(self, batch: tuple[Tensor, Tensor, int], index: int) -> Tensor:
         image_BSS3, label_B, number = batch
-        stage = self.config.train_encoder
+        stage = self.stage
         if stage.augmentation == "none":
             image_BSS3 = self.encoder.crop_assembly(image_BSS3)
         else:
@@ -94,12 +85,8 @@ class EncoderTask(Task):
 
     def _loss(self, z_BD: Tensor, label_B: Tensor, *, share: bool = True) -> Tensor:
         """The loss of this process's images, compared with those of all processes."""
-        stage = self.config.train_encoder
-        settings: dict[str, Any] = {
-            "temperature": stage.temperature,
-            "margin": stage.margin,
-            "form": stage.loss_form,
-        }
+        stage = self.stage
+        settings: dict[str, Any] = {"temperature": stage.temperature, "margin": stage.margin, "form": stage.loss_form}
         if share and self.trainer.world_size > 1:
             z_PBD: Any = self.all_gather(z_BD, sync_grads=True)
             label_PB: Any = self.all_gather(label_B)
@@ -131,3 +118,17 @@ class EncoderTask(Task):
         if self.read_out is not None:
             self.metrics["components"] = float(right_V.mean())
         self._log_metrics()
+
+
+def neighbour_precision(z_VD: Tensor, label_V: Tensor, recording_V: Tensor) -> float | None:
+    """Share of images whose nearest neighbour in another recording shows the same state.
+
+    Images whose state no other recording shows are left out; None if there are no others.
+    """
+    elsewhere_VV = recording_V[:, None] != recording_V
+    findable_V = ((label_V[:, None] == label_V) & elsewhere_VV).any(dim=1)
+    if not findable_V.any():
+        return None
+    similarity_VV = (z_VD @ z_VD.T).masked_fill(~elsewhere_VV, float("-inf"))
+    found_V = label_V[similarity_VV.argmax(dim=1)]
+    return float((found_V == label_V)[findable_V].float().mean())

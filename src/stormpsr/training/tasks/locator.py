@@ -9,19 +9,18 @@ Shape legend: B images, S pixels of a side, 3 colours, 4 corners (left, top, rig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from stormpsr.config import Config
 from stormpsr.data.sampling import Shard
 from stormpsr.models.locator import Locator, box_iou
 from stormpsr.training.data import BoxedFrames
-from stormpsr.training.fit import MakeDataset, Task, make_optimiser
+from stormpsr.training.fit import MakeDataset, StageTask
 
 _LOCATOR_STREAM = 3  # so that random numbers are not those of the other samplers
 
@@ -64,20 +63,17 @@ class BoxedImages(Dataset):
         return torch.from_numpy(np.stack(images)), torch.from_numpy(np.stack(corners)), number
 
 
-class LocatorTask(Task):
-    """Judged by how far its boxes box_iou those of validation frames."""
+class LocatorTask(StageTask):
+    """Judged by how far its boxes overlap those of validation frames."""
 
     def __init__(
         self,
         locator: Locator,
         config: Config,
         make_dataset: MakeDataset,
-        batches_per_epoch: int,
         validation: Sequence[tuple[Tensor, Tensor]],
-        workers: int = 0,
     ) -> None:
-        super().__init__(config, config.seed, make_dataset, batches_per_epoch, workers)
-        self.config = config
+        super().__init__(config, config.train_locator, make_dataset)
         self.locator = locator
         self._validation = validation
         self._seen: list[tuple[Tensor, Tensor]] = []
@@ -89,9 +85,8 @@ class LocatorTask(Task):
     def tensors(self) -> Mapping[str, Tensor]:
         return {f"encoder.locator.{name}": tensor for name, tensor in self.locator.state_dict().items()}
 
-    def configure_optimizers(self) -> Any:
-        stage = self.config.train_locator
-        return make_optimiser(stage, [(self.locator, stage.learning_rate)], steps_per_epoch=self._steps_per_epoch())
+    def trained(self) -> Sequence[tuple[nn.Module, float]]:
+        return [(self.locator, self.stage.learning_rate)]
 
     def training_step(self, batch: tuple[Tensor, Tensor, int], index: int) -> Tensor:
         image_BSS3, corners_B4, number = batch

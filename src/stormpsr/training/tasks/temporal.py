@@ -19,15 +19,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from stormpsr.config import Config, TemporalTrainingConfig
-from stormpsr.data.recording import Recording
+from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
+from stormpsr.data.events import StepEvent
+from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sampling import clip_labels, clip_windows, window_offsets
+from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
+from stormpsr.evaluation.metrics import f1_score, score
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import SpatioTemporalModel
-from stormpsr.models.temporal import AveragedModel, TemporalModel
+from stormpsr.models.temporal import AveragedModel
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.fit import MakeDataset, Task, make_optimiser
-from stormpsr.training.validation import clip_f1, event_scores, to_numpy
+from stormpsr.training.fit import MakeDataset, StageTask
+
+THRESHOLDS = (2.0, 4.0, 8.0, 16.0, 32.0)
+_CLIPS_AT_ONCE = 256
+Batch = tuple[Tensor, Tensor, Tensor, Tensor, int]  # clip, mask_BN, label_BC, state_BNC, number of the batch
 
 
 def change_loss(logit_BC: Tensor, label_BC: Tensor) -> Tensor:
@@ -96,9 +102,7 @@ def disturbed_loss(
     return torch.stack(losses).mean()
 
 
-_CLIPS_AT_ONCE = 256
-
-
+# ---------------------------------------------------------------------- validation
 class ValidationClips:
     """Clips that end at every stride of the validation recordings, as in live use, and what is true of them."""
 
@@ -121,7 +125,7 @@ class ValidationClips:
         """Loss and F1 over clips, and F1 and delay after decoding into events."""
         label_XC = self.labels()
         logit_XC = torch.cat(list(logits)).float().cpu()
-        probabilities = [to_numpy(torch.sigmoid(logit_EC)) for logit_EC in logits]
+        probabilities = [torch.sigmoid(logit_EC).float().cpu().numpy() for logit_EC in logits]
         return {
             "loss": float(change_loss(logit_XC, torch.from_numpy(label_XC).float())),
             "clip_f1": clip_f1(np.concatenate(probabilities), label_XC),
@@ -136,16 +140,82 @@ class ValidationClips:
         }
 
 
-class _ChangeTask(Task):
+def decode_changes(
+    probability_EC: NDArray[np.floating],
+    end_E: NDArray[np.int64],
+    n_frames: int,
+    procedure: Procedure,
+    variant: str,
+    settings: FusionSettings,
+) -> list[StepEvent]:
+    """The step events of a recording, from the temporal model's word in some of its frames."""
+    fusion = TemporalFusion(procedure, variant, settings)
+    at = {int(end): probability_C for end, probability_C in zip(end_E, probability_EC, strict=True)}
+    events: list[StepEvent] = []
+    for frame in range(n_frames):
+        events.extend(fusion.update((), at.get(frame), frame))
+    return events
+
+
+def event_scores(
+    probabilities: Sequence[NDArray[np.floating]],
+    ends: Sequence[NDArray[np.int64]],
+    recordings: Sequence[Recording],
+    procedure: Procedure,
+    *,
+    window_frames: int,
+    stride_frames: int,
+) -> Mapping[str, float]:
+    """Pooled F1 and mean delay of events, at the threshold with the best F1."""
+    best: dict[str, float] = {"event_f1": -1.0}
+    for threshold in THRESHOLDS:
+        settings = FusionSettings(
+            threshold=threshold,
+            window_frames=window_frames,
+            hold_frames=stride_frames,
+            unexpected="report",
+        )
+        counts = np.zeros(3, dtype=np.int64)
+        delays: list[float] = []
+        for probability_EC, end_E, recording in zip(probabilities, ends, recordings, strict=True):
+            variant = variant_name_of(recording, procedure)
+            events = decode_changes(probability_EC, end_E, recording.n_frames, procedure, variant, settings)
+            scores = score(recording.steps or (), events, fps=recording.fps)
+            counts += (scores.true_positives, scores.false_positives, scores.false_negatives)
+            delays += [match.delay_frames / recording.fps for match in scores.matches]
+        f1 = f1_score(*counts.tolist())
+        if f1 > best["event_f1"]:
+            best = {"event_f1": f1, "threshold": threshold}
+            if delays:
+                best["delay_seconds"] = float(np.mean(delays))
+    return best
+
+
+def clip_f1(probability_XC: NDArray[np.floating], label_XC: NDArray[np.integer]) -> float:
+    """F1 over all clips and components together, at probability 0.5."""
+    said, true = probability_XC > 0.5, label_XC.astype(bool)
+    return f1_score(int((said & true).sum()), int((said & ~true).sum()), int((~said & true).sum()))
+
+
+# ---------------------------------------------------------------------- tasks
+class _ChangeTask(StageTask):
     """What the two tasks share that learn what changed within a clip."""
 
+    stage: TemporalTrainingConfig
+
     def __init__(
-        self, config: Config, make_dataset: MakeDataset, batches_per_epoch: int, clips: ValidationClips, workers: int
+        self, config: Config, stage: TemporalTrainingConfig, make_dataset: MakeDataset, clips: ValidationClips
     ) -> None:
-        super().__init__(config, config.seed, make_dataset, batches_per_epoch, workers)
-        self.config = config
+        super().__init__(config, stage, make_dataset)
         self._clips = clips
         self._logits: list[Tensor] = []
+
+    def _learn(self, temporal: nn.Module, embedding_BND: Tensor, batch: Batch) -> Tensor:
+        _, mask_BN, label_BC, state_BNC, number = batch
+        generator = self._generator(number)
+        loss = disturbed_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, self.stage, generator)
+        self._log_loss(loss)
+        return loss
 
     def val_dataloader(self) -> DataLoader:
         return DataLoader(range(len(self._clips.recordings)), batch_size=None)
@@ -156,12 +226,13 @@ class _ChangeTask(Task):
         self._logits.clear()
         self._log_metrics()
 
-    def _in_parts(self, temporal: nn.Module, embedding_FD: Tensor, number: int, frame_step: int = 1) -> Tensor:
+    def _validate(self, temporal: nn.Module, embedding_FD: Tensor, number: int, frame_step: int = 1) -> None:
         """Logits of all clips of a validation recording, (E, C), from embeddings of its (every so many) frames."""
         frame_EN, mask_EN = (torch.from_numpy(part).to(self.device) for part in self._clips.windows(number))
         frame_EN = frame_EN // frame_step
         parts = zip(frame_EN.split(_CLIPS_AT_ONCE), mask_EN.split(_CLIPS_AT_ONCE), strict=True)
-        return torch.cat([temporal(embedding_FD[frame] * mask[:, :, None], mask) for frame, mask in parts])
+        logits = [temporal(embedding_FD[frame] * mask[:, :, None], mask) for frame, mask in parts]
+        self._logits.append(torch.cat(logits))
 
 
 class TemporalTask(_ChangeTask):
@@ -169,43 +240,31 @@ class TemporalTask(_ChangeTask):
 
     def __init__(
         self,
-        temporal: TemporalModel,
+        temporal: nn.Module,
         encoder: SpatialEncoder,
         config: Config,
         make_dataset: MakeDataset,
-        batches_per_epoch: int,
         clips: ValidationClips,
         stores: Sequence[NDArray[Any]],
-        workers: int = 0,
     ) -> None:
-        super().__init__(config, make_dataset, batches_per_epoch, clips, workers)
+        super().__init__(config, config.train_temporal, make_dataset, clips)
         self.temporal = temporal
         self._encoder_tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
         self._stores = stores  # embeddings of the validation recordings
-
-    @property
-    def score(self) -> float:
-        select_by = self.config.train_temporal.select_by
-        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
 
     def tensors(self) -> Mapping[str, Tensor]:
         own = {f"temporal.{name}": tensor for name, tensor in self.temporal.state_dict().items()}
         return {**self._encoder_tensors, **own}
 
-    def configure_optimizers(self) -> Any:
-        stage = self.config.train_temporal
-        return make_optimiser(stage, [(self.temporal, stage.learning_rate)], steps_per_epoch=self._steps_per_epoch())
+    def trained(self) -> Sequence[tuple[nn.Module, float]]:
+        return [(self.temporal, self.stage.learning_rate)]
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
-        clip_BND, mask_BN, label_BC, state_BNC, number = batch
-        stage = self.config.train_temporal
-        loss = disturbed_loss(self.temporal, clip_BND, mask_BN, label_BC, state_BNC, stage, self._generator(number))
-        self._log_loss(loss)
-        return loss
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        return self._learn(self.temporal, batch[0], batch)
 
     def validation_step(self, number: int, index: int) -> None:
         embedding_FD = torch.from_numpy(np.asarray(self._stores[number], dtype=np.float32)).to(self.device)
-        self._logits.append(self._in_parts(self.temporal, embedding_FD, number, self._clips.frame_step))
+        self._validate(self.temporal, embedding_FD, number, self._clips.frame_step)
 
 
 class JointTask(_ChangeTask):
@@ -215,6 +274,7 @@ class JointTask(_ChangeTask):
     from. If no epoch is better than what the stages before have left, that is the result.
     """
 
+    stage: JointTrainingConfig
     begins_trained = True
 
     def __init__(
@@ -222,31 +282,20 @@ class JointTask(_ChangeTask):
         stream: SpatioTemporalModel,
         config: Config,
         make_dataset: MakeDataset,
-        batches_per_epoch: int,
         clips: ValidationClips,
         frames: Sequence[NDArray[np.uint8]],
-        workers: int = 0,
     ) -> None:
-        super().__init__(config, make_dataset, batches_per_epoch, clips, workers)
+        super().__init__(config, config.train_joint, make_dataset, clips)
         self.stream = stream
         self.stream.encoder.projection.requires_grad_(False)  # has no part in it
         self._frames = frames  # images of the validation recordings
 
-    @property
-    def score(self) -> float:
-        select_by = self.config.train_joint.select_by
-        return -self.metrics["loss"] if select_by == "loss" else self.metrics[select_by]
-
     def tensors(self) -> Mapping[str, Tensor]:
         return dict(self.stream.state_dict())
 
-    def configure_optimizers(self) -> Any:
-        stage = self.config.train_joint
-        groups = [
-            (self.stream.encoder, stage.encoder_learning_rate),
-            (self.stream.temporal, stage.learning_rate),
-        ]
-        return make_optimiser(stage, groups, steps_per_epoch=self._steps_per_epoch())
+    def trained(self) -> Sequence[tuple[nn.Module, float]]:
+        stage, stream = self.stage, self.stream
+        return [(stream.encoder, stage.encoder_learning_rate), (stream.temporal, stage.learning_rate)]
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
@@ -255,14 +304,10 @@ class JointTask(_ChangeTask):
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor, int], index: int) -> Tensor:
-        image_BNSS3, mask_BN, label_BC, state_BNC, number = batch
-        stage = self.config.train_joint
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        image_BNSS3, mask_BN = batch[:2]
         embedding_BND = self.stream.encoder.embed(image_BNSS3.flatten(0, 1)).unflatten(0, mask_BN.shape)
-        temporal, generator = self.stream.temporal, self._generator(number)
-        loss = disturbed_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, stage, generator)
-        self._log_loss(loss)
-        return loss
+        return self._learn(self.stream.temporal, embedding_BND, batch)
 
     def validation_step(self, number: int, index: int) -> None:
         """Encodes only the frames that some clip needs."""
@@ -271,4 +316,4 @@ class JointTask(_ChangeTask):
         encoded_XD = torch.cat([self.stream.encoder.embed(part.to(self.device)) for part in images])
         embedding_FD = encoded_XD.new_zeros(len(self._frames[number]), encoded_XD.shape[1])
         embedding_FD[torch.from_numpy(needed).to(self.device)] = encoded_XD
-        self._logits.append(self._in_parts(self.stream.temporal, embedding_FD, number))
+        self._validate(self.stream.temporal, embedding_FD, number)
