@@ -48,9 +48,7 @@ class EncoderConfig(_Section):
     embedding_dim: Positive = 128  # of h, of what the temporal stage takes, and of z
     projection_norm: Literal["batch", "none"] = "batch"  # in the projection head (not in the paper)
     n_queries: Count = 0  # learned queries that read features; 0: the network's own end (not in the paper)
-    crop_size: Annotated[int, Field(ge=0, le=2048)] = (
-        0  # look at a crop around the assembly; 0: at all (not in the paper)
-    )
+    crop_size: Annotated[int, Field(ge=0, le=2048)] = 0  # look at a crop of the assembly; 0: at all (not in the paper)
     frozen_stride: Literal[0, 2, 4, 8, 16] = 0  # layers up to it do not learn; with queries only (not in the paper)
 
     @model_validator(mode="after")
@@ -83,9 +81,7 @@ class ClipConfig(_Section):
     distribution: ClipDistribution = "kcas"  # of the last frame: kcas, gaussian or uniform
     delta_frames: NotNegative = 80.0  # from a completion to the two modes of KCAS
     sigma_frames: PositiveNumber = 45.0  # standard deviation of each mode
-    aligned: bool = (
-        False  # end clips at every (w / N_w)th frame only: no other frame is ever encoded (not in the paper)
-    )
+    aligned: bool = False  # end clips at every (w / N_w)th frame: no other is ever encoded (not in the paper)
 
     @property
     def stride_frames(self) -> int:
@@ -102,9 +98,8 @@ class ClipConfig(_Section):
         if self.n_window > self.window_frames:
             raise ValueError(f"n_window is {self.n_window}, but the window has only {self.window_frames} frames")
         if self.aligned and self.window_frames % self.n_window:
-            raise ValueError(
-                f"aligned clips need a window ({self.window_frames}) that n_window ({self.n_window}) divides"
-            )
+            needed = f"a window ({self.window_frames}) that n_window ({self.n_window}) divides"
+            raise ValueError(f"aligned clips need {needed}")
         return self
 
 

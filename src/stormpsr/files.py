@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import glob
 import hashlib
 import io
 import json
@@ -221,14 +222,10 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def _remove_leftovers(path: Path) -> None:
     """Drafts of the same thing by processes that were killed."""
-    for left in path.parent.glob(f".*.draft.{_literal(path.name)}"):
+    for left in path.parent.glob(f".*.draft.{glob.escape(path.name)}"):
         pid = left.name.split(".")[1]
         if os.name != "nt" and pid.isdigit() and not _is_running(int(pid)):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{mark}]" if mark in "*?[" else mark for mark in name)
 
 
 def _is_running(pid: int) -> bool:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from stormpsr.data.embedding_store import EmbeddingStore, Precision, clip_view, read_clips
+from stormpsr.data.embedding_store import EmbeddingStore, Precision, read_clips
 from stormpsr.data.sampling import clip_windows, window_offsets
 from stormpsr.errors import InputError
 
@@ -85,23 +83,6 @@ def test_numbers_that_the_store_cannot_hold_are_refused(tmp_path: Path) -> None:
             store(tmp_path, dtype="float16").write(
                 "01", IMAGES, 10.0, lambda b, v=value: np.full((len(b), 3), v), images="p"
             )
-
-
-@given(n_frames=st.integers(1, 80), stride=st.integers(1, 6), n_window=st.integers(1, 16), data=st.data())
-def test_a_clip_is_a_view_of_the_frames_that_the_sampling_names(
-    n_frames: int, stride: int, n_window: int, data: st.DataObject
-) -> None:
-    embedding_FD = np.arange(n_frames * 2, dtype=np.float32).reshape(n_frames, 2)
-    end = data.draw(st.integers(0, n_frames - 1))
-    frames, mask = clip_windows(np.array([end]), window_offsets(stride * n_window, n_window))
-    clip = clip_view(embedding_FD, end, stride * n_window, n_window)
-    assert_array_equal(clip, embedding_FD[frames[0][mask[0]]])
-    assert np.shares_memory(clip, embedding_FD)
-
-
-def test_a_clip_with_uneven_gaps_cannot_be_a_view() -> None:
-    with pytest.raises(InputError, match="not a whole number of frames apart"):
-        clip_view(np.zeros((50, 2)), 40, 10, 4)
 
 
 def test_clips_of_several_recordings_are_read_with_zeros_where_frames_do_not_exist() -> None:

@@ -6,7 +6,6 @@ take the class of the labelled state. What is wrong with them is said before any
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -54,9 +53,6 @@ class FrameSet:
     unreadable: tuple[AnnotatedFrame, ...]  # without: the negatives
     n_without_class: int = 0  # boxes of states that the procedure has no class for: neither the one nor the other
     images: tuple[AnnotatedFrame, ...] = ()  # single rendered images with boxes, for training
-
-    def count_by_class(self) -> Counter[int]:
-        return Counter(frame.state_class for frame in self.readable)
 
     def with_images(self, images: Sequence[AnnotatedFrame]) -> FrameSet:
         return replace(self, images=tuple(images))
@@ -119,9 +115,8 @@ def read_recording_frames(
                 on_note(Note(str(path), 1, f"frame {box.frame} has two boxes, the second is ignored"))
             continue
         if box.frame not in there:
-            raise InputError(
-                f"there is no image of frame {box.frame}", path=path, cure=f"its images are in {source.path}"
-            )
+            cure = f"its images are in {source.path}"
+            raise InputError(f"there is no image of frame {box.frame}", path=path, cure=cure)
         annotated.add(box.frame)
         with errors_at(path, about=f"frame {box.frame}"):
             known = _class_and_bits(box, timeline, procedure)
@@ -165,20 +160,11 @@ def read_images(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
         if not image.file.is_file():
             raise InputError(f"there is no image {image.file.name!r}", path=path)
     source = ImageFolder.of(folder, {image.number: image.file for image in found})
-    frames = [
-        AnnotatedFrame(
-            folder.name,
-            image.number,
-            source,
-            image.box,
-            image.state_class,
-            image.bits,
-            maybe_hidden=True,
-            size=(image.width, image.height),
-        )
-        for image in found
-        if image.state_class is not None
-    ]
+    frames = []
+    for image in found:
+        if image.state_class is not None:
+            known, size = (image.box, image.state_class, image.bits), (image.width, image.height)
+            frames.append(AnnotatedFrame(folder.name, image.number, source, *known, maybe_hidden=True, size=size))
     if not frames:
         raise InputError("there are no annotations in it", path=path)
     return frames

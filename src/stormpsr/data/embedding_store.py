@@ -82,18 +82,6 @@ class EmbeddingStore:
             )
 
 
-def clip_view(embedding_FD: NDArray[Any], end: int, window_frames: int, n_window: int) -> NDArray[Any]:
-    """The embeddings of a clip that ends in frame `end`, without copying; fewer than `n_window` at the beginning.
-
-    Only for windows whose frames are a whole number apart. The frames are those of `sampling.clip_windows`.
-    """
-    stride, rest = divmod(window_frames, n_window)
-    if rest:
-        raise InputError(f"{n_window} frames of {window_frames} are not a whole number of frames apart")
-    first = end - stride * (n_window - 1)
-    return embedding_FD[first % stride if first < 0 else first : end + 1 : stride]
-
-
 def read_clips(
     stores: Sequence[NDArray[Any]],
     recording_B: NDArray[np.int64],

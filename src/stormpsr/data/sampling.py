@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,12 @@ class Shard:
 
     def of(self, items_B: Ints) -> Ints:
         return items_B[self.rank :: self.count]
+
+    def check(self, batch_size: int, what: str, cure: str) -> None:
+        """Refuse a batch of which the processes would get unequal shares."""
+        if batch_size % self.count:
+            problem = f"a batch of {batch_size} {what} cannot be shared equally by {self.count} processes"
+            raise InputError(problem, cure=cure)
 
 
 # ---------------------------------------------------------------------- key frames
@@ -84,8 +90,6 @@ def key_frames(
     """
     if len(timelines) != len(n_frames):
         raise InputError(f"{len(timelines)} timelines, but {len(n_frames)} numbers of frames")
-    if wrong_states not in get_args(WrongStates):
-        raise InputError(f"wrong_states is {wrong_states!r}", cure=f"choose one of: {', '.join(get_args(WrongStates))}")
     n_after = max(round(after_seconds * fps), 1)
     labels: dict[StateBits, int] = {}
     pieces: list[tuple[int, Ints, int]] = []
@@ -140,18 +144,11 @@ class KeyFrameSampler:
         self.states_per_batch = min(states_per_batch or self.n_states, self.n_states)
         self.shard = shard or Shard()
         if n_sample < 1 or n_syn < 0 or n_sample + n_syn < 2:
-            raise InputError(
-                f"{n_sample} real and {n_syn} rendered images per state",
-                cure="at least one real image and two images in all are needed, so that each has a partner",
-            )
+            cure = "at least one real image and two images in all are needed, so that each has a partner"
+            raise InputError(f"{n_sample} real and {n_syn} rendered images per state", cure=cure)
         if self.n_states < 2:
             raise InputError("all key frames show the same state", cure="at least two states are needed to tell apart")
-        if (n_sample + n_syn) * self.states_per_batch % self.shard.count:
-            size = (n_sample + n_syn) * self.states_per_batch
-            raise InputError(
-                f"a batch of {size} images cannot be shared equally by {self.shard.count} processes",
-                cure="change n_sample, n_syn or states_per_batch",
-            )
+        self.shard.check(self.batch_size, "images", cure="change n_sample, n_syn or states_per_batch")
         renders = np.empty(0, dtype=np.int64) if render_label_R is None else np.asarray(render_label_R, dtype=np.int64)
         self._real = [np.flatnonzero(frames.label_M == label) for label in range(self.n_states)]
         self._renders = [np.flatnonzero(renders == label) for label in range(self.n_states)]
@@ -169,30 +166,22 @@ class KeyFrameSampler:
     @property
     def notes(self) -> tuple[str, ...]:
         """What had to be done about states with too few images."""
-        found: list[str] = []
+        counts = [len(pool) for pool in self._real]
         names = [bit_string(bits) for bits in self.frames.states]
-        scarce = [label for label, pool in enumerate(self._real) if len(pool) < self.n_sample]
-        if scarce:
-            examples = ", ".join(f"{names[label]} has {len(self._real[label])}" for label in scarce[:3])
-            found.append(
-                f"{len(scarce)} of {self.n_states} states have fewer than {self.n_sample} key frames and are drawn "
-                f"with replacement ({examples}{', ...' if len(scarce) > 3 else ''})"
-            )
-        lone = [label for label, pool in enumerate(self._real) if len(set(self.frames.recording_M[pool].tolist())) == 1]
-        if lone:
-            examples = ", ".join(names[label] for label in lone[:3])
-            found.append(
-                f"{len(lone)} of {self.n_states} states are seen in one recording only: what tells them apart may be "
-                f"the recording ({examples}{', ...' if len(lone) > 3 else ''})"
-            )
-        bare = [label for label, pool in enumerate(self._renders) if self.n_syn and not len(pool)]
-        if bare:
-            examples = ", ".join(names[label] for label in bare[:3])
-            found.append(
-                f"{len(bare)} of {self.n_states} states have no renders and get real images instead "
-                f"({examples}{', ...' if len(bare) > 3 else ''})"
-            )
-        return tuple(found)
+        scarce = [f"{name} has {n}" for name, n in zip(names, counts, strict=True) if n < self.n_sample]
+        n_seen_in = [len(np.unique(self.frames.recording_M[pool])) for pool in self._real]
+        lone = [name for name, n in zip(names, n_seen_in, strict=True) if n == 1]
+        bare = [name for name, pool in zip(names, self._renders, strict=True) if self.n_syn and not len(pool)]
+        problems = {
+            f"have fewer than {self.n_sample} key frames and are drawn with replacement": scarce,
+            "are seen in one recording only: what tells them apart may be the recording": lone,
+            "have no renders and get real images instead": bare,
+        }
+        return tuple(
+            f"{len(states)} of {self.n_states} states {problem} ({', '.join(states[:3])}{', ...' * (len(states) > 3)})"
+            for problem, states in problems.items()
+            if states
+        )
 
     def batch(self, epoch: int, number: int) -> KeyFrameBatch:
         """This process's share of a batch."""
@@ -244,14 +233,6 @@ def end_frame_probabilities(
     `kcas`: for each distinct completion, Gaussians `delta_frames` before and after it. `gaussian`: one at the
     completion itself. `uniform`: all frames alike, as for a recording without completions.
     """
-    if kind not in get_args(ClipDistribution):
-        raise InputError(
-            f"unknown distribution {kind!r}", cure=f"choose one of: {', '.join(get_args(ClipDistribution))}"
-        )
-    if n_frames < 1:
-        raise InputError("a recording without frames has no clips")
-    if sigma_frames <= 0:
-        raise InputError(f"sigma is {sigma_frames} frames, but it must be more than 0")
     times = np.unique(np.asarray(completion_frames, dtype=np.float64))
     if kind == "uniform" or not len(times):
         return np.full(n_frames, 1.0 / n_frames)
@@ -285,13 +266,7 @@ class ClipSampler:
         self.shard = shard or Shard()
         if not probabilities:
             raise InputError("there are no recordings to draw clips from")
-        if batch_size < 1 or batches_per_epoch < 1:
-            raise InputError(f"{batches_per_epoch} batches of {batch_size} clips", cure="both must be at least 1")
-        if batch_size % self.shard.count:
-            raise InputError(
-                f"a batch of {batch_size} clips cannot be shared equally by {self.shard.count} processes",
-                cure="choose a multiple",
-            )
+        self.shard.check(batch_size, "clips", cure="choose a multiple")
         lengths = np.array([len(p) for p in probabilities], dtype=np.int64)
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
         self._cumulative = np.cumsum(np.concatenate([p * len(p) for p in probabilities]))
@@ -327,9 +302,8 @@ def window_offsets(window_frames: int, n_window: int) -> Ints:
     256 and 64 give -252, -248, ..., -4, 0: the last frame belongs to the clip, because that is the news.
     """
     if not 1 <= n_window <= window_frames:
-        raise InputError(
-            f"{n_window} frames out of a window of {window_frames}", cure="take at least 1 and at most the window"
-        )
+        cure = "take at least 1 and at most the window"
+        raise InputError(f"{n_window} frames out of a window of {window_frames}", cure=cure)
     return -(np.arange(n_window, dtype=np.int64)[::-1] * window_frames // n_window)
 
 

@@ -20,20 +20,10 @@ from stormpsr.procedure.model import Procedure
 VISIBILITY_FILE = "visibility.csv"
 
 
-@dataclass(frozen=True)
-class ReadableRule:
-    """When the whole state can be read in a frame.
-
-    A component of which a quarter is hidden can still be told; of one of which half is hidden it is a guess whether
-    it sits right. And a component is only known to be absent if its empty place can be seen.
-    """
-
-    visible: float = 0.7  # of every mounted component
-    inside: float = 0.9  # of every mounted component
-    place: float = 0.4  # of the place of every absent component
-
-
-READABLE = ReadableRule()
+# When the whole state can be read: a component of which a quarter is hidden can still be told; of one of which half is
+# hidden it is a guess whether it sits right; and it is only known to be absent if its empty place can be seen.
+_LEAST_VISIBLE, _LEAST_INSIDE = 0.7, 0.9  # of every mounted component
+_LEAST_PLACE = 0.4  # of the place of every absent component
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +43,11 @@ class Visibility:
         if not self.visible_FC.shape == self.inside_FC.shape == self.place_FC.shape:
             raise InputError("visible, inside and place must have the same shape")
 
-    def readable_F(self, rule: ReadableRule = READABLE) -> NDArray[np.bool_]:
+    def readable_F(self) -> NDArray[np.bool_]:
         """In which frames a person could read the whole state."""
         mounted = ~np.isnan(self.visible_FC)
-        seen = (np.nan_to_num(self.visible_FC) >= rule.visible) & (np.nan_to_num(self.inside_FC) >= rule.inside)
-        return np.asarray(np.where(mounted, seen, self.place_FC >= rule.place).all(axis=1) & mounted.any(axis=1))
+        seen = (np.nan_to_num(self.visible_FC) >= _LEAST_VISIBLE) & (np.nan_to_num(self.inside_FC) >= _LEAST_INSIDE)
+        return np.asarray(np.where(mounted, seen, self.place_FC >= _LEAST_PLACE).all(axis=1) & mounted.any(axis=1))
 
     def mean_visible_F(self) -> NDArray[np.float64]:
         """Mean over the mounted components of what shows of them, 0 for what is outside the image."""
