@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
-from stormpsr.decoding.prerequisites import NeededSteps
+from stormpsr.decoding.fusion import FusionSettings, NeededSteps, TemporalFusion
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stormpsr.data.sampling import clip_windows, window_offsets
-from stormpsr.recognizer.schedule import EmbeddingRing, Schedule, tick_of
+from stormpsr.recognizer.networks import EmbeddingRing, Schedule, tick_of
 
 
 @pytest.mark.parametrize("fps", [5.0, 10.0, 12.5, 30.0, 29.97])

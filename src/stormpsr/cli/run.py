@@ -204,7 +204,7 @@ class Watch:
             self._event(event)
         if self._video is not None and self.n_frames % self._save_every == 0:
             self._draw(result)
-        self.n_frames, self.seconds = self.n_frames + 1, result.time_seconds
+        self.n_frames, self.seconds = self.n_frames + 1, result.frame.time_seconds
 
     def _event(self, event: StepEvent) -> None:
         from stormpsr.data.labels import frame_name
@@ -227,10 +227,10 @@ class Watch:
             self._checklist,
             share_S=result.share_S,
             box=result.box,
-            time_seconds=result.time_seconds,
+            time_seconds=result.frame.time_seconds,
             title=title if self._save_every == 1 else f"{title}, {self._save_every} x speed",
         )
-        self._video.add(image, result.time_seconds / self._save_every)
+        self._video.add(image, result.frame.time_seconds / self._save_every)
 
     def summary(self) -> str:
         found = f"{counted(self.n_events, 'step')} in {counted(self.n_frames, 'frame')} ({self.seconds:.1f} s of video)"

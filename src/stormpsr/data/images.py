@@ -91,7 +91,7 @@ class Placement:
     def back(self, box: Box) -> Box:
         """A box inside the square as one in the image."""
         left, top = (box.x0 - self.offset_x) / self.scale, (box.y0 - self.offset_y) / self.scale
-        return Box.from_xywh(left, top, box.width / self.scale, box.height / self.scale)
+        return Box(left, top, left + (box.x1 - box.x0) / self.scale, top + (box.y1 - box.y0) / self.scale)
 
 
 def letterbox(image: Image, size: int) -> tuple[Image, Placement]:

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings
+from stormpsr.decoding.fusion import EvidenceFusion, FusionSettings, NeededSteps
 from stormpsr.decoding.predictions import Prediction
-from stormpsr.decoding.prerequisites import NeededSteps
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StepKind
 

@@ -25,7 +25,7 @@ from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding.methods import Grid, Stream
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
-from stormpsr.procedure.model import Procedure, StateBits, Variant
+from stormpsr.procedure.model import Procedure, StateBits
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -139,7 +139,8 @@ class Decoder(ABC):
 
     def observe(self, prediction: Prediction) -> list[StepEvent]:
         """`update` with all that the networks said about a tick. A method that needs more of it takes it from here."""
-        self.rest(prediction.tick)
+        if prediction.tick > self._frame + 1:
+            self.rest(prediction.tick)
         return self.update(prediction.detections or (), prediction.change_C, prediction.tick)
 
     def rest(self, frame: int) -> None:
@@ -232,37 +233,11 @@ class PredictionDecoder:
         self.decoder = decoder
         self._gaps = gaps or GapFiller()
 
-    @property
-    def procedure(self) -> Procedure:
-        return self.decoder.procedure
-
-    @property
-    def variant(self) -> Variant:
-        return self.decoder.variant
-
     def reset(self) -> None:
         """Forget everything, for a new recording."""
         self.decoder.reset()
         self._gaps.reset()
 
-    # ------------------------------------------------------------------ for displays
-    @property
-    def state(self) -> StateBits | None:
-        return self.decoder.state
-
-    @property
-    def evidence(self) -> NDArray[np.float64]:
-        return self.decoder.evidence
-
-    @property
-    def share(self) -> NDArray[np.float64]:
-        return self.decoder.share
-
-    @property
-    def component_probabilities(self) -> NDArray[np.float64] | None:
-        return self.decoder.component_probabilities
-
-    # ------------------------------------------------------------------ one prediction
     def update(self, prediction: Prediction) -> list[StepEvent]:
         """The events of the next prediction, and of the ticks that passed since the last one."""
         events: list[StepEvent] = []

@@ -12,6 +12,7 @@ Shape legend: B images, S pixels of a side, 3 colours, C components, 4 corners (
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -61,8 +62,9 @@ class Detection:
     parts_C3: NDArray[np.float32] | None = None  # per component: probability of absent, correct, wrong
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.box.corners).all():
-            raise InputError(f"a box is four finite numbers, not {self.box.corners}")
+        box = self.box
+        if not math.isfinite(box.x0 + box.y0 + box.x1 + box.y1):
+            raise InputError(f"a box is four finite numbers, not {box.corners}")
         if not 0.0 <= self.confidence <= 1.0:
             raise InputError(f"confidence is {self.confidence}, but it must lie between 0 and 1")
 
@@ -187,7 +189,8 @@ class TorchDetector(StateDetector):
         shares_B4: Tensor | None = None,
     ) -> list[list[Detection]]:
         """The same of images that are letterboxed already, all at once, and perhaps located, too (`locator`)."""
-        self.network.eval()
+        if self.network.training:
+            self.network.eval()
         pixels_BSS3 = torch.from_numpy(np.stack([square for square, _ in squares])).to(self.device)
         with torch.inference_mode():
             known = {} if shares_B4 is None else {"shares_B4": shares_B4}

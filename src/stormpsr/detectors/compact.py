@@ -111,7 +111,7 @@ class CompactDetector(StepTrainedDetector):
     ) -> list[list[Detection]]:
         """All detections. Boxes that are known already (shares of the square) need not be located again."""
         shares_B4 = self.network.locator.locate(image_BSS3) if shares_B4 is None else shares_B4
-        output = self.network.read(self.network.crop(image_BSS3, shares_B4))
+        output = self.network(image_BSS3, shares_B4)
         parts_BC3 = output.part_logits_BC3.softmax(dim=-1).cpu().numpy()
         probability_BN = self._class_probabilities(output, parts_BC3)
         readable_B = output.readable_logit_B.sigmoid().cpu().numpy()

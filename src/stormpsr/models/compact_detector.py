@@ -110,9 +110,9 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         self.register_buffer("std_3", torch.tensor(settings["std"], dtype=torch.float32))
 
     # ------------------------------------------------------------------ forward
-    def forward(self, image_BSS3: Tensor) -> CompactOutput:
-        """What is read around the boxes that the locator finds."""
-        return self.read(self.crop(image_BSS3, self.locator.locate(image_BSS3)))
+    def forward(self, image_BSS3: Tensor, shares_B4: Tensor) -> CompactOutput:
+        """What is read around the boxes that the locator found."""
+        return self.read(self.crop(image_BSS3, shares_B4))
 
     def read(self, crop_BPP3: Tensor) -> CompactOutput:
         """What crops of the assembly show."""

@@ -148,11 +148,11 @@ def decode_with_evidence(
     """Events, and the greatest share of the needed evidence in every k frames, (G, S); 1 where a step is completed."""
     decoder.reset()
     events: list[StepEvent] = []
-    share_GS = np.zeros((-(-n_frames // EVIDENCE_EVERY), len(decoder.procedure.steps)))
+    share_GS = np.zeros((-(-n_frames // EVIDENCE_EVERY), len(decoder.decoder.procedure.steps)))
     for prediction in table:
         new = decoder.update(prediction)
         row_S = share_GS[min(prediction.index // EVIDENCE_EVERY, len(share_GS) - 1)]
-        np.maximum(row_S, np.minimum(decoder.share, 1.0), out=row_S)
+        np.maximum(row_S, np.minimum(decoder.decoder.share, 1.0), out=row_S)
         row_S[[event.step_id for event in new]] = 1.0
         events += new
     return events, share_GS.astype(np.float16)

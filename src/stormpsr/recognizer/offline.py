@@ -31,8 +31,7 @@ from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel
-from stormpsr.recognizer.networks import Networks, View
-from stormpsr.recognizer.schedule import Due, EmbeddingRing
+from stormpsr.recognizer.networks import Due, EmbeddingRing, Networks, View
 
 _VISIBLE_EVERY = 10  # frames
 

@@ -62,7 +62,8 @@ class Recognizer:
     def __init__(
         self, predictor: FramePredictor, decoder: PredictionDecoder, method: str, notes: Sequence[str] = ()
     ) -> None:
-        self.predictor, self.decoder, self.method = predictor, decoder, method
+        self.predictor, self._ticks, self.method = predictor, decoder, method
+        self.decoder = decoder.decoder
         self.notes = tuple(notes)  # what a user should know, for example that a stream is missing
         self.prediction: Prediction | None = None  # what the networks said about the latest frame
 
@@ -153,7 +154,7 @@ class Recognizer:
     def reset(self) -> None:
         """Forget everything, for a new recording."""
         self.predictor.reset()
-        self.decoder.reset()
+        self._ticks.reset()
         self.prediction = None
 
     def update(self, frame: Frame) -> list[StepEvent]:
@@ -162,7 +163,7 @@ class Recognizer:
         if prediction is None:
             return []
         self.prediction = prediction
-        return self.decoder.update(prediction)
+        return self._ticks.update(prediction)
 
     # ------------------------------------------------------------------ for displays
     @property
