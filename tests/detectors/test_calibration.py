@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormpsr.detectors.calibration import Calibration, expected_error, fit_calibration, reliability
+from stormpsr.detectors.base import Calibration
+from stormpsr.detectors.calibration import expected_error, fit_calibration, reliability
 from stormpsr.errors import InputError
 
 

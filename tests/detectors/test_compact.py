@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from stormpsr.detectors.base import UNKNOWN, Batch
-from stormpsr.detectors.calibration import Calibration
-from stormpsr.detectors.compact import CompactDetector, WrongParts
+from stormpsr.detectors.base import UNKNOWN, Batch, Calibration
+from stormpsr.detectors.compact import CompactConfig, CompactDetector, CompactOutput, Targets, WrongParts
 from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
-from stormpsr.models.compact_detector import CompactConfig, CompactOutput, Targets
 from stormpsr.procedure.model import Procedure
 
 TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32, "heads": 2}

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, Placement, letterbox
-from stormpsr.detectors.calibration import Calibration
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object
 from stormpsr.models.checkpoint import (
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
 
     from stormpsr.models.locator import Locator
 
+Floats = NDArray[np.float64]
+_EDGE = 1e-6  # confidences of exactly 0 and 1 have no logit
 DEFAULT_MIN_CONFIDENCE = 0.1  # weaker detections are left out; decoders weigh the rest by their confidence
 
 
@@ -77,6 +78,40 @@ def sorted_best(detections: list[Detection], min_confidence: float) -> list[Dete
     """The most confident first, without those below the bar."""
     kept = [detection for detection in detections if detection.confidence >= min_confidence]
     return sorted(kept, key=lambda detection: -detection.confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How raw confidences are changed: sigmoid(logit(p) / temperature + bias). The default leaves them alone."""
+
+    temperature: float = 1.0
+    bias: float = 0.0
+
+    __pydantic_config__ = STRICT_KEYS
+
+    def __post_init__(self) -> None:
+        if not (0 < self.temperature < math.inf and math.isfinite(self.bias)):
+            raise InputError(f"calibration: temperature {self.temperature}, bias {self.bias}")
+
+    def __call__(self, confidence: float) -> float:
+        """The calibrated confidence."""
+        return float(self.apply(np.array([confidence]))[0])
+
+    def apply(self, confidences: Floats) -> Floats:
+        return sigmoid(logit(confidences) / self.temperature + self.bias)
+
+    def undo(self, confidences: Floats) -> Floats:
+        """The raw confidences that were calibrated."""
+        return sigmoid((logit(confidences) - self.bias) * self.temperature)
+
+
+def logit(p: Floats) -> Floats:
+    clipped = np.clip(p, _EDGE, 1 - _EDGE)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
+
+
+def sigmoid(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -60, 60))))
 
 
 class StateDetector(ABC):

@@ -8,42 +8,12 @@ far more readable frames than recordings hold.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError
-from stormpsr.yaml_loader import STRICT_KEYS
-
-Floats = NDArray[np.float64]
-_EDGE = 1e-6  # confidences of exactly 0 and 1 have no logit
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How raw confidences are changed. The default leaves them alone."""
-
-    temperature: float = 1.0
-    bias: float = 0.0
-
-    __pydantic_config__ = STRICT_KEYS
-
-    def __post_init__(self) -> None:
-        if not (0 < self.temperature < math.inf and math.isfinite(self.bias)):
-            raise InputError(f"calibration: temperature {self.temperature}, bias {self.bias}")
-
-    def __call__(self, confidence: float) -> float:
-        """The calibrated confidence."""
-        return float(self.apply(np.array([confidence]))[0])
-
-    def apply(self, confidences: Floats) -> Floats:
-        return _sigmoid(_logit(confidences) / self.temperature + self.bias)
-
-    def undo(self, confidences: Floats) -> Floats:
-        """The raw confidences that were calibrated."""
-        return _sigmoid((_logit(confidences) - self.bias) * self.temperature)
+from stormpsr.detectors.base import Calibration, Floats, logit, sigmoid
 
 
 def fit_calibration(confidences: Floats, right: NDArray[np.bool_], *, steps: int = 100) -> Calibration:
@@ -53,12 +23,12 @@ def fit_calibration(confidences: Floats, right: NDArray[np.bool_], *, steps: int
     """
     if min(int(right.sum()), int((~right).sum())) < 2:
         return Calibration()
-    x = np.stack([_logit(np.asarray(confidences, dtype=np.float64)), np.ones(len(right))], axis=1)
+    x = np.stack([logit(np.asarray(confidences, dtype=np.float64)), np.ones(len(right))], axis=1)
     y = right.astype(np.float64)
     weights = np.array([1.0, 0.0])
     ridge = np.array([[1e-3, 0.0], [0.0, 1e-3]]) * len(y) * 1e-3  # keeps separable outcomes finite
     for _ in range(steps):
-        p = _sigmoid(x @ weights)
+        p = sigmoid(x @ weights)
         gradient = x.T @ (p - y) + ridge @ (weights - np.array([1.0, 0.0]))
         hessian = (x * (p * (1 - p))[:, None]).T @ x + ridge
         move = np.linalg.solve(hessian, gradient)
@@ -99,12 +69,3 @@ def reliability(confidences: Floats, right: NDArray[np.bool_], n_bins: int = 10)
 def expected_error(confidences: Floats, right: NDArray[np.bool_], n_bins: int = 10) -> float:
     """Expected calibration error."""
     return reliability(confidences, right, n_bins).expected_error
-
-
-def _logit(p: Floats) -> Floats:
-    clipped = np.clip(p, _EDGE, 1 - _EDGE)
-    return np.asarray(np.log(clipped) - np.log1p(-clipped))
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.clip(x, -60, 60))))

@@ -1,7 +1,20 @@
-"""The default detector: the compact network, and how its outputs become one detection per image."""
+"""The default detector: a compact network for one assembly per image, in two stages.
+
+The locator sees a small copy of the image and says where the assembly is: which cell holds its middle, and how far the
+sides of its box are from there. The reader sees a square crop around that box, in the image's own resolution: a small
+backbone gives features, and learned queries, one for each component and two for the whole, read them by
+cross-attention: is every part absent, correct or wrong; which state is it; can the state be read at all.
+
+The crop spends all its pixels on the assembly, which fills a part of the image and whose smallest parts are a few
+pixels thick. Asking per component is what tells states apart that differ by a pin.
+
+Shape legend: B images, S pixels of a side, P pixels of a side of the crop, K cells, D dimensions, T tokens, Q queries,
+C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
@@ -9,20 +22,198 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from stormpsr.data.boxes import Box
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError
-from stormpsr.models.compact_detector import CompactConfig, CompactNet, CompactOutput, Targets
-from stormpsr.models.locator import Locator
-from stormpsr.procedure.model import WRONG, Procedure, StateKind
-from stormpsr.yaml_loader import Document, validate
+from stormpsr.models.backbones import AttentionPooling
+from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
+from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
+from stormpsr.yaml_loader import STRICT_KEYS, Document, validate
 
 WrongParts = Literal["error_class", "component_classes", "readout"]
+_WRONG_WEIGHT = 4.0  # in the loss of the read-out: of eleven parts hardly ever more than one is wrong
 
 
+@dataclass(frozen=True, slots=True)
+class CompactConfig:
+    """The network's shape."""
+
+    image_size: int = 160  # pixels of a side, a multiple of 32
+    crop_size: int = 112  # pixels of a side of the crop that is read, a multiple of 16
+    backbone: str = "tf_efficientnet_lite0"  # any timm network with features at strides 8 and 16
+    weights: str = "package"  # package, hub, none, or a file: see stormpsr.models.backbones
+    frozen_stride: int = 4  # layers of a trained backbone up to this stride stay as they are: faster by half; 0: none
+    width: int = 96  # D: channels of the features that are read
+    turn_degrees: float = 45.0  # how far crops are turned in training, either way
+    heads: int = 4  # of the attention
+
+    __pydantic_config__ = STRICT_KEYS
+
+    def __post_init__(self) -> None:
+        if self.image_size < 64 or self.image_size % 32:
+            raise InputError(f"image_size is {self.image_size}", cure="choose a multiple of 32, 64 or more")
+        if self.width < 8 or self.width % self.heads:
+            raise InputError(f"width is {self.width}", cure=f"choose a multiple of heads ({self.heads})")
+        if self.frozen_stride not in (0, 4, 8, 16):
+            raise InputError(f"frozen_stride is {self.frozen_stride}", cure="choose 0, 4, 8 or 16")
+        if self.crop_size < 32 or self.crop_size % 16:
+            raise InputError(f"crop_size is {self.crop_size}", cure="choose a multiple of 16, 32 or more")
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What training images show; rows where `readable_B` is false mean nothing."""
+
+    readable_B: Tensor  # bool: there is a box, and a state
+    checked_B: Tensor  # bool: whether somebody made sure that the state can be read, or cannot
+    corners_B4: Tensor
+    state_B: Tensor  # index among the network's N classes
+    part_BC: Tensor  # ABSENT, CORRECT, WRONG, or -100 if unknown
+
+
+@dataclass(frozen=True, eq=False)
+class CompactOutput:
+    """What was read in the crops, before any of it is made a probability."""
+
+    readable_logit_B: Tensor
+    state_logits_BN: Tensor
+    culprit_logits_BM: Tensor  # states without error classes, then one class per component that is wrong
+    part_logits_BC3: Tensor
+
+
+class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by the type checker
+    """The network. Class n of the state head is the n-th class of the procedure that is not background."""
+
+    def __init__(self, config: CompactConfig, procedure: Procedure) -> None:
+        super().__init__()
+        self.config = config
+        d, n_components = config.width, procedure.n_components
+        self.locator = Locator()
+        self.reader = AttentionPooling(
+            backbone=config.backbone,
+            weights=config.weights,
+            image_size=config.crop_size,
+            n_queries=2 + n_components,
+            frozen_stride=0 if config.weights == "none" else config.frozen_stride,
+            width=d,
+            heads=config.heads,
+        )
+        shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
+        correct = [state for state in shown if state.bits is not None]
+        self.part_head = nn.Linear(d, 3)
+        self.part_bias = nn.Parameter(torch.zeros(n_components, 3))
+        self.state_head = nn.Linear(d, len(shown))
+        self.culprit_head = nn.Linear(d, len(correct) + n_components)
+        self.readable_head = nn.Linear(d, 1)
+        bits_NC = torch.tensor([state.bits or (0,) * n_components for state in shown])
+        has_bits_N = torch.tensor([state.bits is not None for state in shown])
+        self.register_buffer("bits_NC", bits_NC, persistent=False)
+        self.register_buffer("has_bits_N", has_bits_N, persistent=False)
+        settings = self.reader.pretrained_cfg
+        self.register_buffer("mean_3", torch.tensor(settings["mean"], dtype=torch.float32))
+        self.register_buffer("std_3", torch.tensor(settings["std"], dtype=torch.float32))
+
+    # ------------------------------------------------------------------ forward
+    def forward(self, image_BSS3: Tensor, shares_B4: Tensor) -> CompactOutput:
+        """What is read around the boxes that the locator found."""
+        return self.read(self.crop(image_BSS3, shares_B4))
+
+    def read(self, crop_BPP3: Tensor) -> CompactOutput:
+        """What crops of the assembly show."""
+        scaled_BPP3 = (crop_BPP3 / 255.0 - self.mean_3) / self.std_3
+        queries_BQD = self.reader(scaled_BPP3.permute(0, 3, 1, 2))
+        part_logits_BC3 = self.part_head(queries_BQD[:, 2:]) + self.part_bias
+        return CompactOutput(
+            readable_logit_B=self.readable_head(queries_BQD[:, 0])[:, 0],
+            state_logits_BN=self.state_head(queries_BQD[:, 1]) + self._evidence_of_parts(part_logits_BC3),
+            culprit_logits_BM=self.culprit_head(queries_BQD[:, 1]),
+            part_logits_BC3=part_logits_BC3,
+        )
+
+    def crop(self, image_BSS3: Tensor, shares_B4: Tensor, truth: Targets | None = None) -> Tensor:
+        """A square around each box, (B, P, P, 3). With targets, for training, it is turned, moved and scaled a little,
+
+        and wrongly placed boxes are replaced by true ones.
+        """
+        if truth is None:
+            return crop(image_BSS3, shares_B4, self.config.crop_size)
+        n, turn, device = len(shares_B4), math.radians(self.config.turn_degrees), shares_B4.device
+        motion = Motion(
+            shift_B2=((torch.rand(n, 2) - 0.5) * 0.16).to(device),
+            scale_B=(0.9 + 0.25 * torch.rand(n)).to(device),
+            angle_B=((torch.rand(n) * 2 - 1) * turn).to(device),
+        )
+        return crop(image_BSS3, self._corrected(shares_B4, truth), self.config.crop_size, motion)
+
+    def _corrected(self, shares_B4: Tensor, truth: Targets) -> Tensor:
+        """Predicted boxes, with the true one where a predicted one misses: early in training most of them do."""
+        true_B4 = truth.corners_B4 / self.config.image_size
+        misses_B = truth.readable_B & (generalized_box_iou(shares_B4, true_B4) <= 0.4)
+        return torch.where(misses_B[:, None], true_B4, shares_B4)
+
+    def _evidence_of_parts(self, part_logits_BC3: Tensor) -> Tensor:
+        """How well what was read of each part fits each state: the states' logits if parts were independent."""
+        read_BC3 = functional.log_softmax(part_logits_BC3, dim=-1)
+        absent, correct = read_BC3[..., 0], read_BC3[..., CORRECT]
+        bits_NC = self.bits_NC.to(read_BC3.dtype)
+        fit_BN = absent @ (1 - bits_NC).T + correct @ bits_NC.T
+        some_wrong_B1 = read_BC3[..., WRONG].max(dim=1, keepdim=True).values
+        return torch.where(self.has_bits_N, fit_BN, some_wrong_B1)
+
+    # ------------------------------------------------------------------ loss
+    def losses(self, image_BSS3: Tensor, targets: Targets) -> dict[str, Tensor]:
+        """The parts of the loss; their sum is minimised."""
+        cell_logits_BK, shares_BK4 = self.locator(image_BSS3)
+        best_B4 = best_box(cell_logits_BK, shares_BK4).detach()
+        output = self.read(self.crop(image_BSS3, best_B4, targets))
+        seen, side = targets.readable_B, self.config.image_size
+        where, box = box_losses(cell_logits_BK[seen], shares_BK4[seen], targets.corners_B4[seen] / side)
+        state_R = targets.state_B[seen]
+        part_RC = targets.part_BC[seen]
+        return {
+            "where": where,
+            "box": box,
+            "readable": _mean_where(
+                functional.binary_cross_entropy_with_logits(output.readable_logit_B, seen.float(), reduction="none"),
+                targets.checked_B,
+            ),
+            "state": functional.cross_entropy(output.state_logits_BN[seen], state_R),
+            "culprit": 0.5 * self._culprit_loss(output.culprit_logits_BM[seen], state_R, part_RC),
+            "parts": 3.0 * _mean_known(output.part_logits_BC3[seen], part_RC),
+        }
+
+    def _culprit_loss(self, logits_RM: Tensor, state_R: Tensor, part_RC: Tensor) -> Tensor:
+        """Cross entropy over correct states and wrong components; several wrong ones share the target."""
+        n_correct = int(self.has_bits_N.sum())
+        place_N = torch.cumsum(self.has_bits_N.long(), 0) - 1  # of each correct state among the correct ones
+        is_correct_R = self.has_bits_N[state_R]
+        wrong_RC = (part_RC == WRONG).to(logits_RM.dtype)
+        target_RM = torch.zeros_like(logits_RM)
+        target_RM[:, n_correct:] = wrong_RC / wrong_RC.sum(dim=1, keepdim=True).clamp(min=1)
+        target_RM[is_correct_R] = functional.one_hot(place_N[state_R[is_correct_R]], logits_RM.shape[1]).float()
+        known_R = target_RM.sum(dim=1) > 0
+        if not known_R.any():
+            return logits_RM.sum() * 0
+        return functional.cross_entropy(logits_RM[known_R], target_RM[known_R])
+
+
+def _mean_where(values_B: Tensor, wanted_B: Tensor) -> Tensor:
+    return (values_B * wanted_B).sum() / wanted_B.sum().clamp(min=1)
+
+
+def _mean_known(logits_RC3: Tensor, part_RC: Tensor) -> Tensor:
+    """Cross entropy of the parts whose state is known; zero if none is."""
+    if not (part_RC >= 0).any():
+        return logits_RC3.sum() * 0
+    weight_3 = torch.tensor([1.0, 1.0, _WRONG_WEIGHT], device=logits_RC3.device)
+    return functional.cross_entropy(logits_RC3.flatten(0, 1), part_RC.flatten(), weight=weight_3)
+
+
+# ---------------------------------------------------------------------- the detector
 @dataclass(frozen=True, slots=True)
 class _ClassTable:
     """The procedure's classes as the network numbers them: without background."""

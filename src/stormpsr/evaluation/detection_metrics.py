@@ -23,7 +23,8 @@ from stormpsr.data.coco import Coco, CocoBox, CocoImage, state_categories
 from stormpsr.data.labels import STATES_FILE, read_states
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
-from stormpsr.detectors.calibration import Calibration, expected_error, reliability
+from stormpsr.detectors.base import Calibration
+from stormpsr.detectors.calibration import expected_error, reliability
 from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.plots import draw_confusion, draw_precision_recall, draw_reliability

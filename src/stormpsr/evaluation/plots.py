@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.detectors.calibration import Reliability
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.evaluation.summary import RecordingResult, Summary, recognised_within
 from stormpsr.evaluation.wording import counted, number, seconds
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from stormpsr.detectors.calibration import Reliability
     from stormpsr.evaluation.detection_metrics import AveragePrecision
 
 

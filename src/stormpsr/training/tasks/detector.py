@@ -40,13 +40,14 @@ from stormpsr.data.sources import FrameSource
 from stormpsr.detectors.base import (
     UNKNOWN,
     Batch,
+    Calibration,
     OnStep,
     SelfTrainedDetector,
     StateDetector,
     StepTrainedDetector,
     TorchDetector,
 )
-from stormpsr.detectors.calibration import Calibration, fit_calibration
+from stormpsr.detectors.calibration import fit_calibration
 from stormpsr.detectors.predict import confidence_and_success, predict_frames
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import StateKind
