@@ -61,10 +61,10 @@ def test_events_carry_the_number_and_time_of_the_frame_that_brought_them(lamp: P
     fusion = DetectionFusion(lamp, "build", FusionSettings(threshold=2.0))
     decoder = PredictionDecoder(fusion, GapFiller(detection_hold=4, gap_ticks=3))
     assert decoder.update(seen(0)) == []
-    assert decoder.share[0] == 0.375
+    assert fusion.share[0] == 0.375
     (event,) = decoder.update(seen(4, None))  # 0.75 in ticks 0, 1, 2: the third completes it, the fourth frame tells
     assert (event.step_id, event.frame, event.time_seconds) == (0, 12, 0.4)
-    assert decoder.state == (1, 0, 0)
+    assert fusion.state == (1, 0, 0)
 
 
 def test_time_without_images_is_time_without_support(lamp: Procedure) -> None:

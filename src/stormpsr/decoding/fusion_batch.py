@@ -19,14 +19,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StepKind
 
 _KINDS = (StepKind.INSTALL, StepKind.REMOVE)  # by the component's state: what an absent, what a present part may do
-_TUNED = {
-    "threshold",
-    "decay",
-    "min_change_probability",
-    "removal_factor",
-    "min_detection_confidence",
-    "implied_share",
-}
+_SHARED = ("window_frames", "hold_frames", "unexpected")  # settings that are not tuned
 
 
 class FusionGrid:
@@ -41,9 +34,10 @@ class FusionGrid:
     ) -> None:
         if not settings:
             raise InputError("there are no settings to compare")
-        self.procedure = procedure
-        self.settings = tuple(settings)
-        self._shared = self._what_is_shared(settings)
+        for name in _SHARED:
+            if any(getattr(other, name) != getattr(settings[0], name) for other in settings):
+                raise InputError(f"settings side by side must have the same {name}")
+        self.procedure, self.settings, self._shared = procedure, tuple(settings), settings[0]
         self._weights, self._source = method.weights, method.name
         self._variant = procedure.variant(variant)
         components = range(procedure.n_components)
@@ -57,14 +51,6 @@ class FusionGrid:
         self._min_change_K1 = np.array([[s.min_change_probability] for s in settings])
         self._min_confidence_K = np.array([s.min_detection_confidence for s in settings])
         self.reset()
-
-    @staticmethod
-    def _what_is_shared(settings: Sequence[FusionSettings]) -> FusionSettings:
-        first = settings[0]
-        for name in set(FusionSettings.__dataclass_fields__) - _TUNED:
-            if any(getattr(other, name) != getattr(first, name) for other in settings):
-                raise InputError(f"settings side by side must have the same {name}")
-        return first
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
@@ -130,19 +116,17 @@ class FusionGrid:
         return gain_KC
 
     def _accumulate(self, gain_KC: NDArray[np.float64] | None, report_as: int) -> None:
-        evidence = self._evidence_2KC
         if gain_KC is None:
-            evidence *= self._decay_K1
+            self._evidence_2KC *= self._decay_K1
         else:
-            for kind in range(2):  # a part that is absent may be installed, one that is there removed
-                supported_KC = (gain_KC > 0) & (self._state_KC == kind)
-                evidence[kind] = np.where(supported_KC, evidence[kind] + gain_KC, evidence[kind] * self._decay_K1)
-        if gain_KC is not None:
-            above_2KC = evidence > self._threshold_2K[:, :, None]
-            above_2KC &= np.stack([(gain_KC > 0) & (self._state_KC == kind) for kind in range(2)])
+            # a part that is absent may be installed, one that is there removed
+            supported_2KC = np.stack([(gain_KC > 0) & (self._state_KC == kind) for kind in range(2)])
+            evidence = self._evidence_2KC
+            self._evidence_2KC = np.where(supported_2KC, evidence + gain_KC, evidence * self._decay_K1)
+            above_2KC = supported_2KC & (self._evidence_2KC > self._threshold_2K[:, :, None])
             if above_2KC.any():
                 self._complete(above_2KC, report_as)
-        self._is_empty = not evidence.any()
+        self._is_empty = not self._evidence_2KC.any()
 
     def _complete(self, above_2KC: NDArray[np.bool_], report_as: int) -> None:
         drop = self._shared.unexpected == "drop"

@@ -8,7 +8,6 @@ below. The paper's average is in `fusion.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from stormpsr.decoding.baselines import BaselineSettings, ExpectedDecoder
 from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.decoding.predictions import Decoder
 from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure, StateBits, StepKind
+from stormpsr.procedure.model import Procedure, StateBits, StepKind, Variant
 
 _PUBLISHED_DIGITS = 3  # the program reads probabilities rounded to three digits
 _CHANGED = 0.5  # a component counts as changed above this probability
@@ -31,7 +30,6 @@ class ReleasedFusion(Decoder):
     """
 
     Settings = FusionSettings
-    temporal_weight = 0.5
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
@@ -39,11 +37,9 @@ class ReleasedFusion(Decoder):
         own = self.settings
         baseline = BaselineSettings(threshold=own.threshold, decay=own.decay)
         self._detection = ExpectedDecoder(self.procedure, self.variant.name, baseline)
-        self._temporal = _TemporalStream(
-            self.procedure, self.variant.name, window=own.window_frames, threshold=own.threshold, decay=own.decay
-        )
+        self._temporal = _TemporalStream(self.procedure, self.variant, own)
         self._reported: list[StepEvent] = []
-        self._state = self._temporal.initial
+        self._state = self.variant.initial
 
     # ------------------------------------------------------------------ for displays
     @property
@@ -59,7 +55,7 @@ class ReleasedFusion(Decoder):
     @property
     def share(self) -> NDArray[np.float64]:
         """Evidence per step id, as a share of what completes the step."""
-        return self._detection.evidence / max(self._temporal.threshold, 1e-12)
+        return np.asarray(self._detection.evidence / max(self.settings.threshold, 1e-12))
 
     # ------------------------------------------------------------------ one frame
     def update(
@@ -71,8 +67,7 @@ class ReleasedFusion(Decoder):
         """The events of the next frame."""
         seen = self._detection.update(detections, frame=self._next_frame(frame))
         sensed = self._temporal.update(change_probabilities, self._frame)
-        weight = self.temporal_weight
-        shared = (1 - weight) * self._detection.evidence + weight * self._temporal.evidence
+        shared = 0.5 * self._detection.evidence + 0.5 * self._temporal.evidence
         self._detection.share_evidence(shared)  # the published slip: one array for both streams from here on
         self._temporal.evidence = shared
         # quirk: in a frame in which the detection stream completes anything, the temporal stream is not heard
@@ -102,32 +97,15 @@ class ReleasedFusion(Decoder):
         return install is not None and remove is not None and install < remove
 
 
-@dataclass(frozen=True)
-class _Change:
-    """Components that the temporal stream reported in a frame."""
-
-    frame: int
-    changed_C: NDArray[np.bool_]
-
-
 class _TemporalStream:
     """The published decoder of the temporal model's changes, with its own belief in the state."""
 
-    def __init__(self, procedure: Procedure, variant: str, *, window: int, threshold: float, decay: float) -> None:
-        self.procedure = procedure
-        self.window, self.threshold, self.decay = window, threshold, decay
-        self._variant = procedure.variant(variant)
-        self.reset()
-
-    @property
-    def initial(self) -> StateBits:
-        return self._variant.initial
-
-    def reset(self) -> None:
-        self.evidence = np.zeros(len(self.procedure.steps))
-        self._state_C = np.array(self._variant.initial, dtype=np.int64)
+    def __init__(self, procedure: Procedure, variant: Variant, settings: FusionSettings) -> None:
+        self.procedure, self._variant, self._settings = procedure, variant, settings
+        self.evidence = np.zeros(len(procedure.steps))
+        self._state_C = np.array(variant.initial, dtype=np.int64)
         self._touched: set[int] = set()
-        self._changes: list[_Change] = []
+        self._changes: list[tuple[int, NDArray[np.bool_]]] = []  # frames, and the components that were reported there
 
     def update(self, probabilities: Sequence[float] | NDArray[np.floating] | None, frame: int) -> list[StepEvent]:
         if probabilities is None:
@@ -156,7 +134,7 @@ class _TemporalStream:
         frame are spared once."""
         rested = np.ones(len(self.evidence), dtype=bool)
         rested[list(self._touched)] = False
-        self.evidence[rested] *= self.decay
+        self.evidence[rested] *= self._settings.decay
         self._touched.clear()
 
     def _still_in_view(self, frame: int) -> NDArray[np.bool_]:
@@ -165,17 +143,17 @@ class _TemporalStream:
         Quirk: the last report is combined with the earlier ones of its window by exclusive or, and only its own frame
         counts, so that a second report of another component frees the first one.
         """
-        if not self._changes or frame - self._changes[-1].frame >= self.window:
-            return np.zeros(self.procedure.n_components, dtype=bool)
-        last = self._changes[-1]
-        hidden_C = last.changed_C.copy()
-        for earlier in self._changes[:-1]:
-            if last.frame - earlier.frame <= self.window:
-                hidden_C ^= earlier.changed_C
+        window = self._settings.window_frames
+        hidden_C = np.zeros(self.procedure.n_components, dtype=bool)
+        if self._changes and frame - self._changes[-1][0] < window:
+            last, _ = self._changes[-1]
+            for reported, changed_C in self._changes:
+                if last - reported <= window:
+                    hidden_C ^= changed_C
         return hidden_C
 
     def _complete(self, frame: int) -> list[StepEvent]:
-        crossed = np.flatnonzero(self.evidence > self.threshold).tolist()
+        crossed = np.flatnonzero(self.evidence > self._settings.threshold).tolist()
         events: list[StepEvent] = []
         for step_id in crossed:
             confidence = float(self.evidence[step_id])
@@ -187,5 +165,5 @@ class _TemporalStream:
         if events:
             changed_C = np.zeros(self.procedure.n_components, dtype=bool)
             changed_C[[self.procedure.steps[step_id].component_index for step_id in crossed]] = True
-            self._changes.append(_Change(frame, changed_C))
+            self._changes.append((frame, changed_C))
         return events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -73,31 +74,21 @@ def draw_annotated(
     title: str,
 ) -> Image:
     """One frame of the annotated video."""
-    picture, scale = _enlarged(image)
-    if box is not None:
-        _draw_box(picture, box, scale)
-    height = max(picture.shape[0], _LEAST_HEIGHT)
-    canvas = np.full((height, picture.shape[1] + _PANEL_WIDTH, 3), _BACKGROUND, dtype=np.uint8)
-    top = (height - picture.shape[0]) // 2
-    canvas[top : top + picture.shape[0], : picture.shape[1]] = picture
-    canvas[:, picture.shape[1] :] = _panel(checklist, share_S, height, time_seconds, title)
-    return canvas
-
-
-def _enlarged(image: Image) -> tuple[Image, float]:
     import cv2
 
     scale = _LONG_SIDE / max(image.shape[:2])
-    size = max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1)
+    width, height = (max(round(side * scale), 1) for side in image.shape[1::-1])
     how = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
-    return np.asarray(cv2.resize(image, size, interpolation=how), dtype=np.uint8), scale
-
-
-def _draw_box(picture: Image, box: Box, scale: float) -> None:
-    import cv2
-
-    x0, y0, x1, y1 = (round(side * scale) for side in box.corners)
-    cv2.rectangle(picture, (x0, y0), (x1, y1), _BOX, 2, cv2.LINE_AA)
+    scaled: Any = cv2.resize(image, (width, height), interpolation=how)
+    if box is not None:
+        x0, y0, x1, y1 = (round(side * scale) for side in box.corners)
+        cv2.rectangle(scaled, (x0, y0), (x1, y1), _BOX, 2, cv2.LINE_AA)
+    full_height = max(height, _LEAST_HEIGHT)
+    canvas = np.full((full_height, width + _PANEL_WIDTH, 3), _BACKGROUND, dtype=np.uint8)
+    top = (full_height - height) // 2
+    canvas[top : top + height, :width] = scaled
+    canvas[:, width:] = _panel(checklist, share_S, full_height, time_seconds, title)
+    return canvas
 
 
 def _panel(checklist: Checklist, share_S: NDArray[np.float64], height: int, time_seconds: float, title: str) -> Image:
@@ -113,7 +104,11 @@ def _panel(checklist: Checklist, share_S: NDArray[np.float64], height: int, time
     step = min(52.0, (foot - 56) / max(len(rows), 1))
     for i, row in enumerate(rows):
         _draw_row(pen, row, 56 + i * step, step)
-    _draw_foot(pen, checklist, foot)
+    if checklist.unexpected:
+        event = checklist.unexpected[-1]
+        when = "" if event.time_seconds is None else f" {_clock(event.time_seconds)}"
+        text = f"not expected: {checklist.procedure.step(event.step_id).description}{when}"
+        pen.text((20, foot + 10), _shortened(pen, text, 15, _PANEL_WIDTH - 40), font=_font(15), fill=_WAITING)
     return np.asarray(panel, dtype=np.uint8)
 
 
@@ -142,14 +137,6 @@ def _draw_row(pen: Any, row: ChecklistRow, top: float, step: float) -> None:
             pen.rectangle((bar[0], y, bar[0] + share * (bar[1] - bar[0]), y + thick), fill=_WAITING)
 
 
-def _draw_foot(pen: Any, checklist: Checklist, top: float) -> None:
-    if checklist.unexpected:
-        event = checklist.unexpected[-1]
-        when = "" if event.time_seconds is None else f" {_clock(event.time_seconds)}"
-        text = f"not expected: {checklist.procedure.step(event.step_id).description}{when}"
-        pen.text((20, top + 10), _shortened(pen, text, 15, _PANEL_WIDTH - 40), font=_font(15), fill=_WAITING)
-
-
 def _shortened(pen: Any, text: str, size: int, width: float) -> str:
     if pen.textlength(text, font=_font(size)) <= width:
         return text
@@ -158,15 +145,11 @@ def _shortened(pen: Any, text: str, size: int, width: float) -> str:
     return text + "..."
 
 
-_FONTS: dict[int, Any] = {}
-
-
+@cache
 def _font(size: int) -> Any:
     from PIL import ImageFont
 
-    if size not in _FONTS:
-        _FONTS[size] = ImageFont.load_default(size)
-    return _FONTS[size]
+    return ImageFont.load_default(size)
 
 
 def _clock(seconds: float) -> str:

@@ -29,7 +29,13 @@ from stormpsr.evaluation.run_folder import (
 )
 from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
 from stormpsr.recognizer.model_folder import RecognizerModel, read_metrics, write_metrics
-from stormpsr.recognizer.offline import LabelledPredictions, OnProgress, predict_recordings, read_views_of
+from stormpsr.recognizer.offline import (
+    VISIBLE_EVERY,
+    LabelledPredictions,
+    OnProgress,
+    predict_recordings,
+    read_views_of,
+)
 
 EVIDENCE_EVERY = 5  # frames
 
@@ -117,7 +123,7 @@ def evaluate_recording(
         found, evidence[method] = decode_with_evidence(decoder, table, recording.n_frames)
         events[method] = tuple(found)
         results[method] = labelled.result(found, procedure, protocol)
-    seen = read_views_of(recording.path, recording.n_frames, procedure)
+    readable, visible_share = read_views_of(recording.path, recording.n_frames, procedure)
     run = RecordingRun(
         name=recording.name,
         variant=labelled.variant,
@@ -128,9 +134,9 @@ def evaluate_recording(
         labels=labelled.labels,
         labels_with_errors=labelled.labels_with_errors(procedure),
         events=events,
-        readable=seen.readable,
-        visible_share=seen.visible_share,
-        visible_stride=seen.visible_stride,
+        readable=readable,
+        visible_share=visible_share,
+        visible_stride=VISIBLE_EVERY,
         detection_frame_M=table.index_P[table.detection_row_M],
         detection_class_M=table.detection_class_M,
         detection_confidence_M=table.detection_confidence_M.astype(np.float16),

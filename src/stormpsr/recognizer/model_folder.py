@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,12 @@ class RecognizerSettings:
         own = self.methods.get(method, {})
         return resolve_method(method).settings(own) if isinstance(own, Mapping) else own
 
+    def with_strides(self, temporal: int | None, detector: int | None) -> RecognizerSettings:
+        """The same with the strides that are given."""
+        own = self.temporal_stride, self.detector_stride
+        chosen = [was if new is None else new for was, new in zip(own, (temporal, detector), strict=True)]
+        return replace(self, temporal_stride=chosen[0], detector_stride=chosen[1])
+
     def with_method(self, method: str, settings: Any) -> RecognizerSettings:
         return replace(self, methods={**self.methods, method: settings})
 
@@ -75,10 +81,7 @@ def save_settings(path: Path, settings: RecognizerSettings) -> None:
     main_table = [name for name, method in METHODS.items() if method.in_main_table]
     plain: dict[str, Any] = {
         "format": _FORMAT,
-        "temporal_stride": settings.temporal_stride,
-        "detector_stride": settings.detector_stride,
-        "detector_min_confidence": settings.detector_min_confidence,
-        "bridge_seconds": settings.bridge_seconds,
+        **{entry.name: getattr(settings, entry.name) for entry in fields(settings)},
         "methods": {name: _stored(name, settings) for name in dict.fromkeys((*main_table, *settings.methods))},
     }
     write_text(path, yaml.safe_dump(plain, sort_keys=False))
@@ -185,20 +188,17 @@ class RecognizerModel:
         """Refuse data of another procedure."""
         difference = procedure_difference(self.procedure, procedure)
         if difference:
-            raise InputError(
-                f"the model recognises procedure {self.procedure.name!r}, but this is {procedure.name!r}: {difference}",
-                path=path,
-                cure="use a model that was trained for it",
-            )
+            ours, theirs = self.procedure.name, procedure.name
+            problem = f"the model recognises procedure {ours!r}, but this is {theirs!r}: {difference}"
+            raise InputError(problem, path=path, cure="use a model that was trained for it")
 
     def digest(self) -> str:
         """A fingerprint of everything that decides what the networks say: not of thresholds."""
         folders = [folder for name in (STREAM_FOLDER, DETECTOR_FOLDER) if (folder := self.path / name).is_dir()]
         own = self.settings
         rhythm = f"{own.temporal_stride} {own.detector_stride} {own.detector_min_confidence} {self.procedure.fps}"
-        return hashlib.sha256(f"{GEOMETRY} {digest(*folders, without=[METRICS_FILE])} {rhythm}".encode()).hexdigest()[
-            :16
-        ]
+        made_by = f"{GEOMETRY} {digest(*folders, without=[METRICS_FILE])} {rhythm}"
+        return hashlib.sha256(made_by.encode()).hexdigest()[:16]
 
 
 def procedure_difference(ours: Procedure, theirs: Procedure) -> str | None:
@@ -263,12 +263,7 @@ def load_model(
         cure = f"a model's folder holds {SETTINGS_FILE}; 'stormpsr model pack' makes one"
         raise InputError("this is not a model's folder", path=folder, cure=cure)
     where = device_of(device)  # complains before anything is read
-    settings = load_settings(folder / SETTINGS_FILE)
-    settings = replace(
-        settings,
-        temporal_stride=settings.temporal_stride if temporal_stride is None else temporal_stride,
-        detector_stride=settings.detector_stride if detector_stride is None else detector_stride,
-    )
+    settings = load_settings(folder / SETTINGS_FILE).with_strides(temporal_stride, detector_stride)
     procedure = Procedure.load(folder / PROCEDURE_FILE)
     stream = config = detector = None
     if (folder / STREAM_FOLDER).is_dir():
@@ -303,11 +298,8 @@ def write_metrics(folder: Path, metrics: Mapping[str, Any]) -> None:
 def _same_procedure(ours: Procedure, theirs: Procedure, path: Path) -> None:
     difference = procedure_difference(ours, theirs)
     if difference:
-        raise InputError(
-            f"this part is for procedure {theirs.name!r} and does not fit {ours.name!r}: {difference}",
-            path=path,
-            cure="pack parts that were trained for the same procedure",
-        )
+        problem = f"this part is for procedure {theirs.name!r} and does not fit {ours.name!r}: {difference}"
+        raise InputError(problem, path=path, cure="pack parts that were trained for the same procedure")
 
 
 # ---------------------------------------------------------------------- writing
@@ -338,20 +330,14 @@ def pack_model(
     for part in (stream, detector):
         if part is not None and out.resolve() in (Path(part).resolve(), *Path(part).resolve().parents):
             raise InputError("the model would replace its own parts", path=out, cure="choose another folder")
-    if stream is not None:
-        load_checkpoint(stream)  # complains in plain words before anything is written
+    checkpoint = None if stream is None else load_checkpoint(stream)  # complains before anything is written
     if settings is None:
         settings = load_settings(out / SETTINGS_FILE) if is_model else _natural_settings(stream)
-    settings = replace(
-        settings,
-        temporal_stride=temporal_stride or settings.temporal_stride,
-        detector_stride=detector_stride or settings.detector_stride,
-    )
+    settings = settings.with_strides(temporal_stride, detector_stride)
     metrics: dict[str, Any] = {}
     with replacing_folder(out) as draft:
         procedure = None
-        if stream is not None:
-            checkpoint = load_checkpoint(stream)
+        if checkpoint is not None:
             checkpoint.stream()  # refuses an encoder alone, and tensors that do not fit
             procedure = checkpoint.procedure
             _copy_part(checkpoint.path, draft / STREAM_FOLDER, half)
@@ -389,10 +375,8 @@ def _copy_part(source: Path, target: Path, half: bool) -> None:
     for name in ("config.yaml", "procedure.yaml", "metrics.json"):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
-    if half:
-        _store_halved(source / "model.safetensors", target / "model.safetensors")
-    else:
-        shutil.copyfile(source / "model.safetensors", target / "model.safetensors")
+    copy = _store_halved if half else shutil.copyfile
+    copy(source / "model.safetensors", target / "model.safetensors")
 
 
 def _store_halved(source: Path, target: Path) -> None:

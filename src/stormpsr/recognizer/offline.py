@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel
 from stormpsr.recognizer.networks import Due, EmbeddingRing, Networks, View
 
-_VISIBLE_EVERY = 10  # frames
+VISIBLE_EVERY = 10  # frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,31 +78,26 @@ class LabelledPredictions:
         return RecordingResult(self.name, self.labels, tuple(events), scores, fps, self.has_errors(procedure))
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """When the state could be read by a person, and how much of the assembly shows; None where nobody says."""
 
     readable: tuple[tuple[int, int], ...] | None = None  # first and last frame of each stretch
-    visible_share: tuple[float, ...] | None = None
-    visible_stride: int = _VISIBLE_EVERY
+    visible_share: tuple[float, ...] | None = None  # in every tenth frame
 
 
 def read_views_of(folder: Path, n_frames: int, procedure: Procedure) -> Seen:
     """From `visibility.csv` where there is one, else from annotated boxes."""
+    visible_share = None
     if (folder / VISIBILITY_FILE).is_file():
         visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
-        share = visibility.mean_visible_F()[::_VISIBLE_EVERY]
-        return Seen(_stretches(visibility.readable_F()), tuple(float(v) for v in share))
-    if (folder / COCO_FILE).is_file():
-        readable_F = np.zeros(n_frames, dtype=bool)
+        readable_F = visibility.readable_F()
+        visible_share = tuple(float(v) for v in visibility.mean_visible_F()[::VISIBLE_EVERY])
+    elif (folder / COCO_FILE).is_file():
         frames = [box.frame for box in read_coco_boxes(folder / COCO_FILE, procedure)]
-        readable_F[[frame for frame in frames if frame < n_frames]] = True
-        return Seen(_stretches(readable_F))
-    return Seen()
-
-
-def _stretches(flags_F: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
-    return tuple((first, past - 1) for first, past in runs_of(flags_F))
+        readable_F = np.isin(np.arange(n_frames), frames)
+    else:
+        return Seen()
+    return Seen(tuple((first, past - 1) for first, past in runs_of(readable_F)), visible_share)
 
 
 def check_variant(procedure: Procedure, name: str, given: str | None) -> tuple[str, bool]:

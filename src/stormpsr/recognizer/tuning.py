@@ -11,9 +11,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stormpsr.data.events import StepEvent
 from stormpsr.decoding.methods import resolve_method, title_of
-from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
 from stormpsr.files import replacing
@@ -104,16 +103,11 @@ def _score_part(
         for tick in gaps.fill(prediction):
             batch.observe(tick)
     known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
-    return [_score_once(events, labelled, known) for events in batch.events]
-
-
-def _score_once(
-    events: list[StepEvent], labelled: LabelledPredictions, known: dict[tuple[tuple[int, int], ...], Scores]
-) -> Scores:
-    key = tuple((event.frame, event.step_id) for event in events)
-    if key not in known:
-        known[key] = score(labelled.labels, events, fps=labelled.recording.fps)
-    return known[key]
+    keys = [tuple((event.frame, event.step_id) for event in events) for events in batch.events]
+    for key, events in zip(keys, batch.events, strict=True):
+        if key not in known:
+            known[key] = score(labelled.labels, events, fps=labelled.recording.fps)
+    return [known[key] for key in keys]
 
 
 def _mean(own: Any, scores: Sequence[Scores]) -> Scored:
@@ -216,14 +210,10 @@ def plot_pareto_fronts(
     path: Path, scored: Mapping[str, Sequence[Scored]], chosen: Mapping[str, Scored], title: str
 ) -> None:
     """Every setting as a dot, each method's Pareto front as a line, the chosen settings marked."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("drawing the pareto_front", "plot", "matplotlib") from error
+    need_packages("drawing the Pareto front", "plot", "matplotlib")
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes: Any = figure.subplots()
     for method, tried in scored.items():
         colour, label = resolve_method(method).colour, title_of(method)
