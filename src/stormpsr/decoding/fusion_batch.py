@@ -150,8 +150,8 @@ class FusionGrid:
             return []
 
         def evidence_of(step_id: int) -> float:
-            place = self._place_of_step[step_id]
-            return float(self._evidence_2KC[place[0], k, place[1]])
+            other, component = self._place_of_step[step_id]
+            return float(self._evidence_2KC[other, k, component])
 
         before = self._needed.before(self._state_KC[k].tolist(), c, installs=kind == 0, evidence_of=evidence_of)
         return [self._place_of_step[step_id] for step_id in before]

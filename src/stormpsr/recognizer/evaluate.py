@@ -28,7 +28,7 @@ from stormpsr.evaluation.run_folder import (
     write_run,
 )
 from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
-from stormpsr.recognizer.model_folder import RecognizerModel, read_metrics, write_metrics
+from stormpsr.recognizer.model_folder import RecognizerModel, add_metrics
 from stormpsr.recognizer.offline import (
     VISIBLE_EVERY,
     LabelledPredictions,
@@ -170,9 +170,7 @@ def store_scores(model: RecognizerModel, summaries: Mapping[str, Summary], *, da
     reached = {m: {"pos": g.pos, "f1": g.f1, "delay_seconds": g.delay_seconds} for m, g in groups.items()}
     some = next(iter(summaries.values()))
     about = {"data": data, "protocol": some.protocol, "n_recordings": some.all.n_recordings}
-    metrics = read_metrics(model.path)
-    scored = {**metrics.get("evaluation", {}), split: {**about, **reached}}
-    write_metrics(model.path, {**metrics, "evaluation": scored})
+    add_metrics(model.path, "evaluation", {split: {**about, **reached}})
 
 
 def _below(path: Path, data: Path | None) -> str:

@@ -173,7 +173,7 @@ class RecognizerModel:
         """How a method decides, with what follows from the temporal model, the strides and the folder."""
         return resolve_method(method).with_model_settings(
             self.settings.of_method(method) if start is None else start,
-            window_frames=max(self.networks.window_frames, 1),
+            window_frames=self.networks.window_frames,
             hold_frames=self.settings.temporal_stride + self.settings.bridge_ticks(self.procedure.fps),
             unexpected=unexpected,
             folder=self.path,
@@ -291,8 +291,10 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     return read_json_object(path, "table of metrics", cure="delete it") if path.is_file() else {}
 
 
-def write_metrics(folder: Path, metrics: Mapping[str, Any]) -> None:
-    write_json(folder / METRICS_FILE, dict(metrics))
+def add_metrics(folder: Path, section: str, found: Mapping[str, Any]) -> None:
+    """Write what was found into a section of a model's metrics, beside what is there."""
+    metrics = read_metrics(folder)
+    write_json(folder / METRICS_FILE, {**metrics, section: {**metrics.get(section, {}), **found}})
 
 
 def _same_procedure(ours: Procedure, theirs: Procedure, path: Path) -> None:
@@ -354,7 +356,7 @@ def pack_model(
         save_settings(draft / SETTINGS_FILE, settings)
         if (out / METHODS_FOLDER).is_dir():
             shutil.copytree(out / METHODS_FOLDER, draft / METHODS_FOLDER)
-        write_metrics(draft, metrics)
+        write_json(draft / METRICS_FILE, metrics)
         load_model(draft, device="cpu")  # what cannot be loaded is not packed
     return out
 

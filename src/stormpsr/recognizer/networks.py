@@ -74,10 +74,8 @@ class Networks:
         self.device = device_of(device)
         self.detector, self.stream = detector, None if stream is None else stream.eval().to(self.device)
         self._locator = None if stream is None else shared_locator(detector, stream.encoder)
-        clips = None if config is None else config.clips
-        self.window_frames = 0 if clips is None else clips.window_frames
-        n_window = 1 if clips is None else clips.n_window
-        self.offsets_N = window_offsets(max(self.window_frames, 1), n_window)
+        self.window_frames, n_window = (1, 1) if config is None else (config.clips.window_frames, config.clips.n_window)
+        self.offsets_N = window_offsets(self.window_frames, n_window)
 
     def schedule(self) -> Schedule:
         return Schedule(

@@ -16,14 +16,7 @@ from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
 from stormpsr.files import replacing
-from stormpsr.recognizer.model_folder import (
-    SETTINGS_FILE,
-    RecognizerModel,
-    load_settings,
-    read_metrics,
-    save_settings,
-    write_metrics,
-)
+from stormpsr.recognizer.model_folder import SETTINGS_FILE, RecognizerModel, add_metrics, load_settings, save_settings
 from stormpsr.recognizer.offline import LabelledPredictions
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
@@ -202,8 +195,7 @@ def store_tuned(model: RecognizerModel, chosen: Mapping[str, Scored], about: Map
     reached = {
         method: {"f1": best.f1, "pos": best.pos, "delay_seconds": best.delay_seconds} for method, best in chosen.items()
     }
-    metrics = read_metrics(model.path)
-    write_metrics(model.path, {**metrics, "tuning": {**metrics.get("tuning", {}), **about, **reached}})
+    add_metrics(model.path, "tuning", {**about, **reached})
 
 
 def plot_pareto_fronts(
