@@ -66,7 +66,7 @@ def frames_of(job: tuple[str, str, int, int, int]) -> Frames:
     product_name, profile, seed, size, every = job
     cv2.setNumThreads(1)
     product = Product.load(product_name)
-    variant = product.procedure().variant()
+    variant = product.procedure.variant()
     _, timeline, traits = simulate(product, variant, profile_named(profile), seed=seed)
     look = look_of(product, timeline, traits, seed)
     index = np.arange(0, timeline.n_frames, every)

@@ -91,7 +91,7 @@ def work(product_name: str, size: int, frames: int, seed: int, split: bool) -> d
 
     start = time.perf_counter()
     product = Product.load(product_name)
-    _, timeline, _ = simulate(product, product.procedure().variant(), profile_named("quick"), seed=seed)
+    _, timeline, _ = simulate(product, product.procedure.variant(), profile_named("quick"), seed=seed)
     indices = np.linspace(0, timeline.n_frames - 1, frames).astype(int)
     with Renderer(product, Look.draw(product, seed), size) as renderer:
         for index in indices[:: max(frames // 20, 1)]:

@@ -37,12 +37,12 @@ def one(job: Job) -> RecordingMetrics:
     cv2.setNumThreads(1)
     name, profile_name, seed, size, occlusion, every = job
     product, profile = Product.load(name), profile_named(profile_name)
-    variants = list(product.procedure().variants.values())
+    variants = list(product.procedure.variants.values())
     variant = variants[seed % len(variants)]
     _, timeline, traits = simulate(product, variant, profile, seed=seed, occlusion=occlusion)
     timeline = thinned(timeline, every)
     seen, _ = measure(product, timeline, look_of(product, timeline, traits, seed), size)
-    return metrics(product.procedure(), StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
+    return metrics(product.procedure, StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
 
 
 def thinned(timeline: Timeline, every: int) -> Timeline:

@@ -59,7 +59,7 @@ def pack(folder: Path, procedure: Procedure) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("vehicle"), Product.load("vehicle").procedure())
+    return pack(tmp_path_factory.mktemp("vehicle"), Product.load("vehicle").procedure)
 
 
 def test_the_demo_draws_recognises_and_writes_everything(

@@ -50,7 +50,7 @@ def test_runs_are_found_at_both_ends() -> None:
 
 @pytest.fixture(scope="module")
 def procedure() -> Procedure:
-    return Product.load("vehicle").procedure()
+    return Product.load("vehicle").procedure
 
 
 def test_the_file_reads_back_what_was_written(tmp_path: Path, procedure: Procedure) -> None:

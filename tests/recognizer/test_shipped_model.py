@@ -31,13 +31,13 @@ def views(renderer: StateRenderer, states: Sequence[StateBits], n_views: int) ->
     """Each state from some sides, one after the other, without hands."""
     images = [renderer.render(bits, seed=view, hands=0.0, look=1).image for bits in states for view in range(n_views)]
     frames = [image for image in images for _ in range(VIEW_FRAMES)]
-    return [Frame(image, index, index / renderer.product.procedure().fps) for index, image in enumerate(frames)]
+    return [Frame(image, index, index / renderer.product.procedure.fps) for index, image in enumerate(frames)]
 
 
 def test_it_reports_the_steps_between_two_states_that_are_plain_to_see(
     vehicle: Product, renderer: StateRenderer
 ) -> None:
-    procedure = vehicle.procedure()
+    procedure = vehicle.procedure
     before = procedure.variant("assy").initial
     after = next(state.bits for state in procedure.states if state.name == "11100000000")
     assert after is not None

@@ -20,7 +20,7 @@ def drawn(
 ) -> list[Action]:
     return draw_actions(
         product,
-        product.procedure().variant(variant),
+        product.procedure.variant(variant),
         rates,
         together_rate=together,
         tidiness=1.0,
@@ -30,7 +30,7 @@ def drawn(
 
 def replay(product: Product, actions: list[Action], variant: str | None = None) -> list[tuple[int, ...]]:
     """The states that the actions pass through; fails if an action cannot be."""
-    bits = list(product.procedure().variant(variant).initial)
+    bits = list(product.procedure.variant(variant).initial)
     states = []
     for action in actions:
         for k in action.components:
@@ -47,15 +47,15 @@ def replay(product: Product, actions: list[Action], variant: str | None = None) 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_without_errors_every_variant_reaches_its_goal_within_the_partial_order(product: Product, seed: int) -> None:
-    for name, variant in product.procedure().variants.items():
+    for name, variant in product.procedure.variants.items():
         actions = drawn(product, seed, variant=name)
         states = replay(product, actions, name)
         goal = list(variant.initial)
-        steps = [product.procedure().step(step_id) for step_id in variant.expected]
+        steps = [product.procedure.step(step_id) for step_id in variant.expected]
         for step in sorted(steps, key=lambda step: step.kind is not StepKind.REMOVE):
             goal[step.component_index] = 0 if step.kind is StepKind.REMOVE else 1
         assert states[-1] == tuple(goal)
-        assert all(product.procedure().build_order(state) is not None for state in states)
+        assert all(product.procedure.build_order(state) is not None for state in states)
 
 
 def test_people_differ_in_their_order(product: Product) -> None:
@@ -89,8 +89,8 @@ def test_a_part_put_on_wrongly_may_stay_wrong(product: Product) -> None:
 
 def test_removals_are_followed_by_a_second_installation(product: Product) -> None:
     rates = ErrorRates(error_rate=0.0, removal_rate=0.9, omission_rate=0.0, uncorrected_share=0.0)
-    variant = product.procedure().variant()
-    expected_removals = sum(product.procedure().step(s).kind is StepKind.REMOVE for s in variant.expected)
+    variant = product.procedure.variant()
+    expected_removals = sum(product.procedure.step(s).kind is StepKind.REMOVE for s in variant.expected)
     removals = 0
     for seed in range(5):
         actions = drawn(product, seed, rates)
@@ -105,7 +105,7 @@ def test_wrong_order_is_undone_before_the_missing_part_goes_on() -> None:
     breaches = 0
     for seed in range(30):
         for state in replay(product, drawn(product, seed, rates, together=0.0)):
-            breaches += product.procedure().build_order(state) is None
+            breaches += product.procedure.build_order(state) is None
     assert breaches > 0
 
 
@@ -114,7 +114,7 @@ def test_omitted_steps_are_missing_at_the_end(product: Product) -> None:
     ends = {replay(product, drawn(product, seed, rates))[-1] for seed in range(5)}
     complete = replay(product, drawn(product, 0))[-1]
     assert all(sum(map(abs, end)) < sum(complete) for end in ends)
-    assert all(product.procedure().build_order(end) is not None for end in ends)
+    assert all(product.procedure.build_order(end) is not None for end in ends)
 
 
 def test_error_rates_come_out_as_asked() -> None:

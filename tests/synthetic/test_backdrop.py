@@ -49,8 +49,7 @@ def test_a_shadow_has_a_soft_edge() -> None:
 
 
 def test_static_shadows_stay_and_moving_ones_go() -> None:
-    shadows = ShadowMap((0.0, 0.0, 1.0))
-    shadows.set_static([(pose_matrix((0.3, 0.0, 0.0)), CUBE)])
+    shadows = ShadowMap((0.0, 0.0, 1.0), static=[(pose_matrix((0.3, 0.0, 0.0)), CUBE)])
     shadows.cast([(HERE, CUBE)])
     shadows.cast([])
     assert darkness(shadows, 0.3, 0.0) == 255

@@ -24,7 +24,7 @@ SIZES = {
 
 
 def make(kind: str) -> Mesh:
-    return PRIMITIVES[kind][0](**SIZES[kind])
+    return PRIMITIVES[kind](**SIZES[kind])
 
 
 def volume(mesh: Mesh) -> float:

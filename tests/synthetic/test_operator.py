@@ -25,7 +25,7 @@ def vehicle() -> Product:
 def play(
     product: Product, seed: int = 1, occlusion: float = 0.5, rates: ErrorRates | None = None, profile: str = "quick"
 ) -> tuple[Plan, Timeline, Traits]:
-    variant = product.procedure().variant()
+    variant = product.procedure.variant()
     return simulate(product, variant, profile_named(profile), seed=seed, occlusion=occlusion, rates=rates)
 
 
@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_timeline_to_the_bit(vehicle: Product) -> N
 
 def test_the_labels_of_the_timeline_are_those_of_the_plan(vehicle: Product) -> None:
     plan, timeline, _ = play(vehicle, 2, rates=CLUMSY)
-    assert np.array_equal(timeline.states_FC(), plan.states_FC(vehicle.procedure().variant().initial))
+    assert np.array_equal(timeline.states_FC(), plan.states_FC(vehicle.procedure.variant().initial))
 
 
 def test_a_part_seated_wrongly_is_labelled_minus_one(vehicle: Product) -> None:
@@ -152,7 +152,7 @@ def test_profiles_keep_their_pace(vehicle: Product, profile: str) -> None:
 
 
 def test_every_seed_gives_a_plan(vehicle: Product) -> None:
-    variant = vehicle.procedure().variant()
+    variant = vehicle.procedure.variant()
     for seed in range(150):
         traits, rates = draw_traits(np.random.default_rng(seed)), ErrorRates(0.1, 0.1, 0.05, 0.3)
         plan = draw_plan(vehicle, variant, QUICK, traits, seed=seed, occlusion=0.2 * (seed % 6), rates=rates)
@@ -166,7 +166,7 @@ def test_quick_recordings_last_two_to_three_minutes(vehicle: Product) -> None:
 
 
 def test_a_recording_can_be_cut_short(vehicle: Product) -> None:
-    variant = vehicle.procedure().variant()
+    variant = vehicle.procedure.variant()
     plan, timeline, _ = simulate(vehicle, variant, QUICK, seed=1, max_seconds=3.0)
     whole, _, _ = simulate(vehicle, variant, QUICK, seed=1)
     assert timeline.n_frames == plan.n_frames == 30

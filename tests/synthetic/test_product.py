@@ -54,7 +54,7 @@ def test_two_products_are_shipped() -> None:
 
 
 def test_the_vehicle_follows_the_industreal_procedure() -> None:
-    vehicle, industreal = Product.load("vehicle").procedure(), Procedure.load("industreal")
+    vehicle, industreal = Product.load("vehicle").procedure, Procedure.load("industreal")
     assert [c.name for c in vehicle.components] == [c.name for c in industreal.components]
     assert [s.bits for s in vehicle.states] == [s.bits for s in industreal.states]
     for name in ("assy", "main"):
@@ -66,7 +66,7 @@ def test_the_gearbox_is_large_and_needs_the_tool() -> None:
     gearbox = Product.load("gearbox")
     assert gearbox.n_components >= 15
     assert sum(part.needs_tool for part in gearbox.parts) >= 3
-    assert sum(state.bits is not None for state in gearbox.procedure().states) == 12
+    assert sum(state.bits is not None for state in gearbox.procedure.states) == 12
 
 
 def test_every_component_but_the_first_can_be_put_on_wrongly(product: Product) -> None:
@@ -98,7 +98,7 @@ def test_no_colour_tells_whether_a_part_is_there(product: Product) -> None:
             users[piece.material].add(part.name)
     alone = {next(iter(parts)) for parts in users.values() if len(parts) == 1}
     assert alone <= {product.parts[0].name}
-    assert all(variant.initial[0] == 1 for variant in product.procedure().variants.values())
+    assert all(variant.initial[0] == 1 for variant in product.procedure.variants.values())
 
 
 def test_a_loose_part_rests_on_the_table(product: Product) -> None:
@@ -120,7 +120,7 @@ def bits_of(product: Product, *names: str) -> list[int]:
 
 
 def blockers(product: Product, bits: list[int], name: str) -> set[str]:
-    return {product.parts[k].name for k in product.blocked_by(bits, product.procedure().component_index[name])}
+    return {product.parts[k].name for k in product.blocked_by(bits, product.procedure.component_index[name])}
 
 
 def test_a_part_cannot_be_taken_off_while_others_sit_on_it() -> None:
@@ -141,11 +141,11 @@ def test_a_file_gives_parts_in_metres_and_a_procedure(tmp_path: Path) -> None:
     assert np.ptp(stool.part("seat").bounds_23, axis=0).ravel() == pytest.approx([0.1, 0.08, 0.01])
     assert stool.part("leg").wrong_poses[0].pose_44[:3, 3] == pytest.approx([-0.03, 0.0, 0.02])
     assert stool.part("leg").sits_on == ("seat",)
-    assert stool.procedure().variant("assy").expected == (3,)
+    assert stool.procedure.variant("assy").expected == (3,)
 
 
 def test_a_derived_procedure_survives_its_own_file(tmp_path: Path) -> None:
-    procedure = Product.load("vehicle").procedure()
+    procedure = Product.load("vehicle").procedure
     procedure.save(tmp_path / "procedure.yaml")
     assert Procedure.load(tmp_path / "procedure.yaml") == procedure
 

@@ -234,6 +234,6 @@ def test_an_image_of_no_size_is_refused(product: Product) -> None:
 
 def test_a_timeline_of_another_product_is_refused(renderer: Renderer) -> None:
     gearbox = Product.load("gearbox")
-    timeline = state_timeline(gearbox, gearbox.procedure().variant("assy").initial, seed=0)
+    timeline = state_timeline(gearbox, gearbox.procedure.variant("assy").initial, seed=0)
     with pytest.raises(ValueError, match="17 components"):
         renderer.render(timeline, 0)

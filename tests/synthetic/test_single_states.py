@@ -10,7 +10,7 @@ import pytest
 
 from stormpsr.errors import InputError
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.states import StateRenderer, look_at, render_state, state_timeline
+from stormpsr.synthetic.states import StateRenderer, look_at, state_timeline
 from stormpsr.synthetic.vtk_tools import require_opengl
 
 try:
@@ -28,7 +28,7 @@ def states() -> Iterator[StateRenderer]:
 
 
 def test_a_seed_gives_the_same_image_again_and_another_seed_another(states: StateRenderer) -> None:
-    bits = states.product.procedure().variant("assy").initial
+    bits = states.product.procedure.variant("assy").initial
     first = states.render(bits, seed=3).image
     other = states.render(bits, seed=4).image
     assert np.array_equal(first, states.render(bits, seed=3).image)
@@ -88,10 +88,11 @@ def test_the_documented_product_from_mesh_files_is_drawn(tmp_path: Path) -> None
     (tmp_path / "product.yaml").write_text(example)
     product = Product.load(tmp_path / "product.yaml")
     assert np.ptp(product.part("nut").bounds_23[:, 0]) == pytest.approx(0.06, rel=0.02)
-    image, box, frame = render_state(product, (1, 1, 1), seed=1, size=96, hands=0.0)
-    assert image.shape == (96, 96, 3)
-    assert box is not None
+    with StateRenderer(product, 96) as renderer:
+        frame = renderer.render((1, 1, 1), seed=1, hands=0.0)
+        wrong = renderer.render((1, -1, 0), seed=1, hands=0.0)
+    assert frame.image.shape == (96, 96, 3)
+    assert frame.box is not None
     assert np.all(frame.pixels_C > 20)
-    _, _, wrong = render_state(product, (1, -1, 0), seed=1, size=96, hands=0.0)
     assert wrong.pixels_C[1] > 20
     assert wrong.pixels_C[2] == 0

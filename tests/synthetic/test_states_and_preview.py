@@ -46,7 +46,7 @@ def test_images_are_not_written_over_others(states: Path) -> None:
 
 def test_a_wrong_variant_has_a_wrong_part_that_can_be_wrong() -> None:
     product = Product.load("vehicle")
-    known = [state.bits for state in product.procedure().states if state.bits is not None]
+    known = [state.bits for state in product.procedure.states if state.bits is not None]
     for seed in range(20):
         bits = wrong_variant(product, known, np.random.default_rng(seed))
         wrong = [k for k, bit in enumerate(bits) if bit == -1]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stormpsr.procedure.model import StepKind, Variant
 from stormpsr.synthetic.product import Product
@@ -63,17 +62,14 @@ class _Table:
         solid = [0 if k in self.due else bit for k, bit in enumerate(self.bits)]
         if along_with is not None:
             solid[along_with] = 1
-        return self.fits(solid, component) and not self._in_the_way(component)
+        after = [1 if k == component else bit for k, bit in enumerate(self.bits)]
+        in_the_way = any(component in self.product.blocked_by(after, k) for k in self.due)
+        return self.fits(solid, component) and not in_the_way
 
     def fits(self, bits: Sequence[int], component: int) -> bool:
         """Whether the order allows the component now and its place is free."""
         free = not self.product.blocked_by(self.bits, component)
-        return free and self.product.procedure().can_install(bits, component)
-
-    def _in_the_way(self, component: int) -> bool:
-        after = list(self.bits)
-        after[component] = 1
-        return any(component in self.product.blocked_by(after, k) for k in self.due)
+        return free and self.product.procedure.can_install(bits, component)
 
     def removable(self, component: int) -> bool:
         """Whether it is mounted and nothing sits on it."""
@@ -96,7 +92,7 @@ def draw_actions(
     rng: np.random.Generator,
 ) -> list[Action]:
     """The completions of one recording in their order. `tidiness` is how closely the listed order is followed."""
-    expected = [product.procedure().step(step_id) for step_id in variant.expected]
+    expected = [product.procedure.step(step_id) for step_id in variant.expected]
     table = _Table(
         product,
         list(variant.initial),
@@ -116,7 +112,7 @@ def _leave_out(table: _Table, omission_rate: float, rng: np.random.Generator) ->
         others = [k for k in table.to_install if k != component]
         bits = [1 if (bit or k in others) else 0 for k, bit in enumerate(table.bits)]
         bits[component] = 0
-        needed = any(not table.product.procedure().can_install(bits, k) for k in others)
+        needed = any(not table.product.procedure.can_install(bits, k) for k in others)
         if rng.random() < omission_rate and not needed and len(table.to_install) > 1:
             table.to_install.discard(component)
 
@@ -137,13 +133,7 @@ def _undo_if_due(table: _Table) -> bool:
     return True
 
 
-def _work_on(
-    table: _Table,
-    rates: ErrorRates,
-    together_rate: float,
-    tidiness: float,
-    rng: np.random.Generator,
-) -> bool:
+def _work_on(table: _Table, rates: ErrorRates, together_rate: float, tidiness: float, rng: np.random.Generator) -> bool:
     """Carry out the next expected step, perhaps with a slip. False if nothing can be done any more."""
     draws = rng.random(6)  # always the same number, so that one slip does not reshuffle all that follows
     removals = [k for k in sorted(table.to_remove) if table.removable(k)]
@@ -162,7 +152,11 @@ def _work_on(
     slips = component not in table.settled
     n_wrong = len(table.product.parts[component].wrong_poses)
     if slips and n_wrong and draws[1] < rates.error_rate:
-        _misplace(table, component, n_wrong, rates.uncorrected_share, draws)
+        table.to_install.discard(component)
+        table.settled.add(component)
+        table.do(StepKind.INCORRECT, [component], wrong_choice=int(draws[3] * n_wrong))
+        if draws[4] >= rates.uncorrected_share:
+            table.due[component] = int(draws[5] * 3)
     elif slips and draws[2] < 0.4 * rates.removal_rate and _too_early(table, component):
         pass
     else:
@@ -175,23 +169,13 @@ def _work_on(
 
 def _choose(table: _Table, ready: list[int], tidiness: float, draw: float) -> int:
     """The next part: people mostly follow the list, and pass through the states the product is known by."""
-    known = table.product.procedure().class_of_bits
+    known = table.product.procedure.class_of_bits
     weights = []
     for rank, component in enumerate(ready):
         after = list(table.bits)
         after[component] = 1
         weights.append(np.exp(-tidiness * rank) * (3.0 if tuple(after) in known else 1.0))
     return ready[int(np.searchsorted(np.cumsum(weights) / np.sum(weights), draw, side="right").clip(0, len(ready) - 1))]
-
-
-def _misplace(
-    table: _Table, component: int, n_wrong: int, uncorrected_share: float, draws: NDArray[np.float64]
-) -> None:
-    table.to_install.discard(component)
-    table.settled.add(component)
-    table.do(StepKind.INCORRECT, [component], wrong_choice=int(draws[3] * n_wrong))
-    if draws[4] >= uncorrected_share:
-        table.due[component] = int(draws[5] * 3)
 
 
 def _too_early(table: _Table, component: int) -> bool:
@@ -214,28 +198,21 @@ def _too_early(table: _Table, component: int) -> bool:
 
 
 def _install(table: _Table, component: int, together_rate: float, draw: float) -> None:
-    """Install a part, sometimes together with a neighbour that belongs to it."""
+    """Install a part, sometimes together with one that makes a known state with it, or else with the nearest one."""
+
+    def cost(partner: int) -> float:
+        after = list(table.bits)
+        after[component] = after[partner] = 1
+        known = tuple(after) in table.product.procedure.class_of_bits
+        apart = table.product.parts[partner].fit_point_3 - table.product.parts[component].fit_point_3
+        return float(np.linalg.norm(apart)) - (10.0 if known else 0.0)
+
     together = [component]
     partners = [k for k in sorted(table.to_install - {component}) if table.installable(k, along_with=component)]
     if partners and draw < together_rate:
-        together.append(_best_partner(table, component, partners))
+        together.append(min(partners, key=cost))
     for k in together:
         table.to_install.discard(k)
         if k in table.next_up:
             table.next_up.remove(k)
     table.do(StepKind.INSTALL, together)
-
-
-def _best_partner(table: _Table, component: int, partners: list[int]) -> int:
-    """The partner that makes a known state, or else the nearest one."""
-
-    def cost(partner: int) -> float:
-        after = list(table.bits)
-        after[component] = after[partner] = 1
-        known = tuple(after) in table.product.procedure().class_of_bits
-        parts = table.product.parts
-        return float(np.linalg.norm(parts[partner].fit_point_3 - parts[component].fit_point_3)) - (
-            10.0 if known else 0.0
-        )
-
-    return min(partners, key=cost)

@@ -1,20 +1,14 @@
-"""Table tops from numbers (wood, cutting mat, fabric, concrete, laminate), and the room around the table.
-
-Soft shadows on the table, without a pass of the renderer.
-
-Bodies are made of convex pieces; the shadow of a convex piece on a plane is the hull of its projected vertices. The
-hulls are filled in a map of the table, the map is blurred (a lamp is not a point) and looked up where a pixel's ray
-meets the table. It costs a fraction of a millisecond; a shadow map in the renderer would cost a pass per light.
-
-Shape legend: N points, V vertices, H W the image.
-
-What is behind everything: the table top with its shadows, and the room beyond its edge.
+"""What is behind everything: the table top with soft shadows on it, and the room beyond its edge.
 
 A textured plane that fills the image costs a software renderer more than all parts and hands together. A plane is
 also the one thing that needs no renderer: each pixel's ray meets the table at a point that is looked up in an image
 of the table. The room is looked up by direction, and only in frames that see past the table's edge.
 
-Shape legend: H W the image, Y X the table's image.
+Bodies are made of convex pieces; the shadow of a convex piece on a plane is the hull of its projected vertices. The
+hulls are filled in a map of the table, the map is blurred (a lamp is not a point) and looked up like the table. It
+costs a fraction of a millisecond; a shadow map in the renderer would cost a pass per light.
+
+Shape legend: N points, V vertices, H W the image, Y X the table's image.
 """
 
 from __future__ import annotations
@@ -149,29 +143,28 @@ def _hull_points(vertices_V3: Floats, limit: int) -> Floats:
     return np.asarray(unique[np.unique(np.argmax(unique @ directions.T, axis=0))], dtype=np.float32)
 
 
-class ShadowMap:
-    """What the key light does not reach on the table."""
+Bodies = Sequence[tuple[Floats, ConvexPieces]]  # where they are, and of what
 
-    def __init__(self, light_direction: tuple[float, float, float]) -> None:
+
+class ShadowMap:
+    """What the key light does not reach on the table; `static` are bodies that never move."""
+
+    def __init__(self, light_direction: tuple[float, float, float], static: Bodies = ()) -> None:
         x, y, z = light_direction
         self._slope = np.array([x, y], dtype=np.float32) / np.float32(max(z, 0.35))
         width, height = ((TABLE_HIGH - TABLE_LOW) / _CELL).astype(int)
         self._static = np.zeros((height, width), dtype=np.uint8)
-        self._map = self._static.copy()
+        self._fill(self._static, static)
+        self._map = np.zeros_like(self._static)
 
-    def set_static(self, bodies: Sequence[tuple[Floats, ConvexPieces]]) -> None:
-        """Shadows of what never moves: (pose, convex pieces) of every body."""
-        self._static[:] = 0
-        self._fill(self._static, bodies)
-
-    def cast(self, bodies: Sequence[tuple[Floats, ConvexPieces]]) -> None:
+    def cast(self, bodies: Bodies) -> None:
         """Shadows of what is there now, on top of the static ones."""
         np.copyto(self._map, self._static)
         self._fill(self._map, bodies)
         cv2.blur(self._map, (5, 5), dst=self._map)
         cv2.blur(self._map, (3, 3), dst=self._map)
 
-    def _fill(self, target: NDArray[np.uint8], bodies: Sequence[tuple[Floats, ConvexPieces]]) -> None:
+    def _fill(self, target: NDArray[np.uint8], bodies: Bodies) -> None:
         scale = np.float32((1 << _FRACTION_BITS) / _CELL)
         for pose_44, body in bodies:
             points_N3 = body.points_N3 @ pose_44[:3, :3].T + pose_44[:3, 3]
@@ -258,12 +251,7 @@ class Backdrop:
         elevation = np.arctan2(rays_HW3[..., 2], np.hypot(rays_HW3[..., 0], rays_HW3[..., 1]))
         column = (azimuth / (2 * np.pi) + 0.5) * width
         row = (_ROOM_TOP_DEGREES - np.rad2deg(elevation)) / (_ROOM_TOP_DEGREES - _ROOM_BOTTOM_DEGREES) * height
-        room = cv2.remap(
-            self._room,
-            column.astype(np.float32),
-            row.astype(np.float32),
-            cv2.INTER_LINEAR,
-            borderMode=cv2.BORDER_REPLICATE,
-        )
+        column, row = column.astype(np.float32), row.astype(np.float32)
+        room = cv2.remap(self._room, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         room = cv2.resize(room, (self._lens.width, self._lens.height), interpolation=cv2.INTER_LINEAR)
         return np.asarray(room, dtype=np.uint8)

@@ -5,8 +5,6 @@ Shape legend: H W the image, h w the larger image that was rendered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +13,6 @@ from stormpsr.synthetic.look import Look
 
 Floats = NDArray[np.float32]
 Image = NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class _Half:
-    """Half the extent of the image at distance 1."""
-
-    x: float
-    y: float
 
 
 class Lens:
@@ -34,25 +24,23 @@ class Lens:
     def __init__(self, look: Look, width: int, height: int, supersample: int) -> None:
         self.width, self.height, self.supersample = width, height, supersample
         half_x = float(np.tan(np.deg2rad(look.field_of_view_degrees) / 2))
-        half = _Half(half_x, half_x * height / width)
-        bend = look.distortion
-        self._half, self._bend = half, bend
-        corner = 1 + bend * (half.x**2 + half.y**2)
-        self.half_x, self.half_y = half.x * corner, half.y * corner
+        self._half_x, self._half_y = half_x, half_x * height / width  # of the image at distance 1
+        self._bend = look.distortion
+        corner = 1 + self._bend * (self._half_x**2 + self._half_y**2)
+        self.half_x, self.half_y = self._half_x * corner, self._half_y * corner  # of what is rendered for it
         self.render_width, self.render_height = width * supersample, height * supersample
-        fine_x, fine_y = self._directions(half, bend, self.render_width, self.render_height)
+        fine_x, fine_y = self._directions(self.render_width, self.render_height)
         column = (fine_x / self.half_x + 1) / 2 * self.render_width - 0.5
         row = (fine_y / self.half_y + 1) / 2 * self.render_height - 0.5  # the renderer's first row is the lowest
         self._map, _ = cv2.convertMaps(column, row, cv2.CV_16SC2, nninterpolation=True)
         coarse = (max(width // 2, 1), max(height // 2, 1)) if width > 256 else (width, height)
-        x, y = self._directions(half, bend, *coarse)
+        x, y = self._directions(*coarse)
         self.rays_HW3 = np.stack([x, y, -np.ones_like(x)], axis=2)
 
-    @staticmethod
-    def _directions(half: _Half, bend: float, columns: int, rows: int) -> tuple[Floats, Floats]:
-        x = ((np.arange(columns) + 0.5) / columns * 2 - 1)[None, :] * half.x
-        y = (1 - (np.arange(rows) + 0.5) / rows * 2)[:, None] * half.y
-        stretch = 1 + bend * (x**2 + y**2)
+    def _directions(self, columns: int, rows: int) -> tuple[Floats, Floats]:
+        x = ((np.arange(columns) + 0.5) / columns * 2 - 1)[None, :] * self._half_x
+        y = (1 - (np.arange(rows) + 0.5) / rows * 2)[:, None] * self._half_y
+        stretch = 1 + self._bend * (x**2 + y**2)
         return (x * stretch).astype(np.float32), (y * stretch).astype(np.float32)
 
     def bend(self, rendered_hwc: Image) -> Image:
@@ -79,8 +67,8 @@ class Lens:
         for _ in range(4):
             near = near - (near * (1 + self._bend * near**2) - far) / (1 + 3 * self._bend * near**2)
         shrink = near / np.maximum(far, 1e-9)
-        column = (straight_N2[..., 0] * shrink / self._half.x + 1) / 2 * self.render_width
-        row = (1 - straight_N2[..., 1] * shrink / self._half.y) / 2 * self.render_height
+        column = (straight_N2[..., 0] * shrink / self._half_x + 1) / 2 * self.render_width
+        row = (1 - straight_N2[..., 1] * shrink / self._half_y) / 2 * self.render_height
         return np.stack([column, row], axis=-1).astype(np.float32), in_front
 
     def inside(self, pixels_N2: Floats, in_front_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -94,7 +82,6 @@ class Sensor:
 
     def __init__(self, look: Look, width: int, height: int) -> None:
         self._seed = look.seed
-        self._noise = look.noise
         rng = np.random.default_rng((look.seed, 7))
         bank = rng.normal(0, 1, (height + 64, width + 64, 3)).astype(np.float32)
         bank = cv2.GaussianBlur(bank, (0, 0), 0.6)

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
 
 from stormpsr import __version__
 from stormpsr.data.images import Image, read_image
@@ -29,7 +29,7 @@ from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import draft_of, read_json_object, replacing_folder, write_json
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import profile_named
-from stormpsr.synthetic.recording import DatasetSpec, RecordingSpec, product_digest
+from stormpsr.synthetic.recording import DatasetSpec, RecordingSpec
 
 DATASET_FILE = "dataset.json"
 ATTEMPTS = 3
@@ -67,10 +67,12 @@ def generate(
     """Make all recordings of a set that are not there yet, or only those whose ids are given."""
     if workers < 1:
         raise InputError(f"{workers} workers", cure="at least one is needed")
-    product = Product.load(spec.product)
-    if product_digest(product) != spec.product_digest:
-        raise InputError(f"product {spec.product!r} has changed", cure="start again")
-    wanted = _chosen(spec.recordings(product), only)
+    recordings = spec.recordings(Product.load(spec.product))
+    unknown = set(only) - {recording.id for recording in recordings}
+    if unknown:
+        cure = f"ids go from {recordings[0].id} to {recordings[-1].id}"
+        raise InputError(f"the set has no recording {sorted(unknown)[0]!r}", cure=cure)
+    wanted = [recording for recording in recordings if not only or recording.id in only]
     _claim_folder(out, spec)
     missing = [recording for recording in wanted if not _is_complete(out, recording)]
     if on_start:
@@ -80,14 +82,6 @@ def generate(
     done = {recording.id for recording in missing}
     skipped = tuple(recording.id for recording in wanted if recording.id not in done)
     return GenerateResult(out, tuple(recording.id for recording in missing), skipped, tuple(sorted(pool.retried)))
-
-
-def _chosen(recordings: list[RecordingSpec], only: Sequence[str]) -> list[RecordingSpec]:
-    unknown = set(only) - {recording.id for recording in recordings}
-    if unknown:
-        cure = f"ids go from {recordings[0].id} to {recordings[-1].id}"
-        raise InputError(f"the set has no recording {sorted(unknown)[0]!r}", cure=cure)
-    return [recording for recording in recordings if not only or recording.id in only]
 
 
 # ---------------------------------------------------------------------- folders
@@ -140,29 +134,22 @@ class _Pool:
         self.out = out
         self.on_progress = on_progress
         self.retried: set[str] = set()
-        self._running: dict[int, subprocess.Popen[str]] = {}
+        self._started: list[subprocess.Popen[str]] = []  # those that ended are not harmed by being ended again
         self._lock = threading.Lock()
         self._stopped = False
 
     def run(self, recordings: Sequence[RecordingSpec], workers: int) -> None:
         with ThreadPoolExecutor(max_workers=workers) as executor:
-            pending: set[Future[None]] = {executor.submit(self._make, recording) for recording in recordings}
             try:
-                while pending:
-                    finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        future.result()
+                for future in as_completed([executor.submit(self._make, recording) for recording in recordings]):
+                    future.result()
             except BaseException:
-                self._stop()
-                for future in pending:
-                    future.cancel()
+                with self._lock:
+                    self._stopped = True
+                    for process in self._started:
+                        process.terminate()
+                executor.shutdown(cancel_futures=True)
                 raise
-
-    def _stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            for process in self._running.values():
-                process.terminate()
 
     def _make(self, spec: RecordingSpec) -> None:
         for attempt in range(1, ATTEMPTS + 1):
@@ -184,69 +171,39 @@ class _Pool:
 
     def _attempt(self, spec: RecordingSpec, draft: Path) -> tuple[int, dict[str, str]]:
         """Draw once in a process of its own: its exit code, and what it said if it failed."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with self._lock:
-            if self._stopped:
-                return 1, {}
-            process = subprocess.Popen(
-                [sys.executable, "-m", "stormpsr.synthetic.recording", str(draft)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment,
-                start_new_session=True,  # Ctrl-C comes to us alone, and we end the processes
-            )
-            self._running[process.pid] = process
-        try:
-            with process:  # closes the pipes and waits
-                return self._listen(process, spec)
-        finally:
-            with self._lock:
-                del self._running[process.pid]
-
-    def _listen(self, process: subprocess.Popen[str], spec: RecordingSpec) -> tuple[int, dict[str, str]]:
-        """Send the spec, pass progress on, and collect what is said about a failure."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         answer: dict[str, str] = {}
-        try:
-            errors = _Drain(process.stderr)
-            try:
-                process.stdin.write(json.dumps(asdict(spec)))
-                process.stdin.close()
-            except BrokenPipeError:
-                pass  # it died at once: the exit code says so
-            for line in process.stdout:
-                message = json.loads(line)
-                if "done" in message:
-                    self.on_progress(spec.id, message["done"], message["of"])
-                else:
-                    answer.update(message)
-            code = process.wait()
-            answer["stderr"] = errors.text()
-        except BaseException:
-            process.terminate()
-            raise
-        return code, answer
-
-
-class _Drain(threading.Thread):
-    """Reads a stream to its end, so that a talkative process cannot block."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
-        self._text = ""
-        self.start()
-
-    def run(self) -> None:
-        self._text = self._stream.read()
-
-    def text(self) -> str:
-        self.join()
-        return self._text
+        with TemporaryFile("w+") as errors:  # not a pipe, which a talkative process could fill
+            with self._lock:
+                if self._stopped:
+                    return 1, {}
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "stormpsr.synthetic.recording", str(draft)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    start_new_session=True,  # Ctrl-C comes to us alone, and we end the processes
+                )
+                self._started.append(process)
+            with process:  # closes the pipes and waits
+                assert process.stdin is not None
+                assert process.stdout is not None
+                try:
+                    with suppress(BrokenPipeError):  # it died at once: the exit code says so
+                        process.stdin.write(json.dumps(asdict(spec)))
+                        process.stdin.close()
+                    for line in process.stdout:
+                        message = json.loads(line)
+                        if "done" in message:
+                            self.on_progress(spec.id, message["done"], message["of"])
+                        else:
+                            answer.update(message)
+                except BaseException:
+                    process.terminate()
+                    raise
+            errors.seek(0)
+            return process.returncode, {**answer, "stderr": errors.read()}
 
 
 # ---------------------------------------------------------------------- watching
@@ -256,7 +213,7 @@ class RecordingBeingDrawn(FrameSource):
     def __init__(self, folder: Path, dataset: DatasetSpec) -> None:
         product = Product.load(dataset.product)
         (self.spec,) = dataset.recordings(product)
-        self.folder, self.dataset, self.procedure = folder, dataset, product.procedure()
+        self.folder, self.dataset, self.procedure = folder, dataset, product.procedure
         self.path = recording_folder(folder, self.spec)
         self._draft = draft_of(self.path.resolve())
         self.name, self.fps, self.n_frames = self.spec.id, profile_named(self.spec.profile).fps, None

@@ -189,7 +189,6 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
 
     Its length is 1 and its thickness in metres: the renderer stretches it along x to reach the elbow.
     """
-    sides = 14
     ends = [
         (0.055, 0.004, 0.005),  # a round end inside the hand, for a bent wrist
         (0.045, 0.012, 0.015),
@@ -200,7 +199,7 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
         (-0.7, 0.0400, 0.0430),
         (-1.0, 0.0420, 0.0440),
     ]
-    skin = _lofted([(x, z, y) for x, z, y in ends], sides)
+    skin = _lofted(ends)
     if sleeve_share <= 0:
         return skin, np.zeros(len(skin.vertices_V3), dtype=bool)
     start = -(1.0 - sleeve_share)
@@ -209,8 +208,7 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
     for x, extra in ((start + 0.004, 0.003), (start, 0.010), ((start - 1.0) / 2, 0.012), (-1.0, 0.016)):
         thin, wide = (float(np.interp(x, profile[:, 0], profile[:, k])) for k in (1, 2))
         rings.append((x, thin + extra, wide + extra))
-    cloth = _lofted(rings, sides)
-    whole = merge([skin, cloth])
+    whole = merge([skin, _lofted(rings)])
     is_sleeve = np.arange(len(whole.vertices_V3)) >= len(skin.vertices_V3)
     return whole, is_sleeve
 
@@ -235,7 +233,7 @@ def _cross(one_3: Floats, other_3: Floats) -> Floats:
     return np.array([b * f - c * e, c * d - a * f, a * e - b * d], dtype=np.float32)
 
 
-def _lofted(rings: list[tuple[float, float, float]], sides: int) -> Mesh:
+def _lofted(rings: list[tuple[float, float, float]], sides: int = 14) -> Mesh:
     """A tube along x through ellipses (x, half height, half width), smooth all over."""
     angles = np.linspace(0, 2 * np.pi, sides, endpoint=False)
     points, normals, triangles = [], [], []

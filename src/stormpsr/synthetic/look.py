@@ -146,18 +146,18 @@ def _hsv(
 
 def _table_colours(rng: np.random.Generator, kind: str) -> tuple[Colour, Colour]:
     """The ground colour and the colour of its pattern."""
-    if kind == "wood":
-        base = np.array(_hsv(rng, (0.05, 0.11), (0.3, 0.6), (0.35, 0.8)))
-        return _as_colour(base), _as_colour(base * rng.uniform(0.55, 0.8))
-    if kind == "concrete":
-        base = np.array(_hsv(rng, (0.08, 0.6), (0.0, 0.08), (0.45, 0.75)))
-        return _as_colour(base), _as_colour(base * rng.uniform(0.7, 0.9))
-    if kind == "laminate":
-        base = np.array(_hsv(rng, (0.05, 0.65), (0.0, 0.15), (0.7, 0.92)))
-        return _as_colour(base), _as_colour(base * rng.uniform(0.85, 0.95))
-    base = np.array(_hsv(rng, (0, 1), (0.05, 0.45), (0.25, 0.7)))
-    contrast = rng.uniform(0.6, 0.85) if rng.random() < 0.5 else rng.uniform(1.15, 1.4)
-    return _as_colour(base), _as_colour(base * contrast)
+    natural = {  # hue, saturation, value, and how much darker the pattern is
+        "wood": ((0.05, 0.11), (0.3, 0.6), (0.35, 0.8), (0.55, 0.8)),
+        "concrete": ((0.08, 0.6), (0.0, 0.08), (0.45, 0.75), (0.7, 0.9)),
+        "laminate": ((0.05, 0.65), (0.0, 0.15), (0.7, 0.92), (0.85, 0.95)),
+    }
+    if kind in natural:
+        hue, saturation, value, contrast = natural[kind]
+        base = np.array(_hsv(rng, hue, saturation, value))
+    else:
+        base = np.array(_hsv(rng, (0, 1), (0.05, 0.45), (0.25, 0.7)))
+        contrast = (0.6, 0.85) if rng.random() < 0.5 else (1.15, 1.4)
+    return _as_colour(base), _as_colour(base * rng.uniform(*contrast))
 
 
 def _lights(rng: np.random.Generator) -> tuple[Light, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,7 @@ class Mesh:
     def surface_points(self, count: int, rng: np.random.Generator) -> Floats:
         """`count` points spread evenly over the surface."""
         corners_T33 = self.vertices_V3[self.triangles_T3]
-        cross_T3 = np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
-        area_T = np.linalg.norm(cross_T3, axis=1).astype(np.float64)
+        area_T = np.linalg.norm(_cross(corners_T33), axis=1).astype(np.float64)
         chosen = rng.choice(len(area_T), size=count, p=area_T / area_T.sum())
         first, second = np.sqrt(rng.random(count)), rng.random(count)
         weights = np.stack([1 - first, first * (1 - second), first * second], axis=1)
@@ -85,15 +85,25 @@ def pose_matrix(at: tuple[float, float, float], turn_degrees: tuple[float, float
     return pose_44
 
 
-def _flat(corners_T33: NDArray[np.float64]) -> Mesh:
-    """Triangles that share no vertex: every face is flat."""
-    cross_T3 = np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
-    normals_T3 = cross_T3 / np.maximum(np.linalg.norm(cross_T3, axis=1, keepdims=True), 1e-12)
+def _cross(corners_T33: NDArray[Any]) -> NDArray[Any]:
+    """What points out of triangles, twice as long as they are large."""
+    return np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
+
+
+def _loose(corners_T33: NDArray[np.float64], normals_T33: NDArray[np.float64]) -> Mesh:
+    """Triangles that share no vertex."""
     return Mesh(
         corners_T33.reshape(-1, 3).astype(np.float32),
-        np.repeat(normals_T3, 3, axis=0).astype(np.float32),
+        normals_T33.reshape(-1, 3).astype(np.float32),
         np.arange(3 * len(corners_T33), dtype=np.int32).reshape(-1, 3),
     )
+
+
+def _flat(corners_T33: NDArray[np.float64]) -> Mesh:
+    """Triangles that share no vertex: every face is flat."""
+    cross_T3 = _cross(corners_T33)
+    normals_T3 = cross_T3 / np.maximum(np.linalg.norm(cross_T3, axis=1, keepdims=True), 1e-12)
+    return _loose(corners_T33, np.repeat(normals_T3, 3, axis=0))
 
 
 def _sides(radius: float) -> int:
@@ -201,7 +211,10 @@ def _plate(size: tuple[float, float, float], holes: list[list[float]], hole_radi
     columns: dict[float, list[float]] = {}
     for x, y in sorted(holes):
         columns.setdefault(round(x, 7), []).append(y)
-    parts, sides, reach = [_plate_rim(size)], 8, hole_radius * 1.25
+    box = _box(size)
+    narrow = np.abs(box.normals_V3[box.triangles_T3[:, 0], 2]) < 0.5  # its four sides
+    parts = [_flat(box.vertices_V3[box.triangles_T3[narrow]].astype(np.float64))]
+    sides, reach = 8, hole_radius * 1.25
     for z, up in ((half_z, True), (-half_z, False)):
         left = -half_x
         for x, column in columns.items():
@@ -218,13 +231,6 @@ def _plate(size: tuple[float, float, float], holes: list[list[float]], hole_radi
         wall = _revolved([(hole_radius, half_z), (hole_radius, -half_z)], sides)
         parts.append(wall.moved(pose_matrix((x, y, 0.0))))
     return merge(parts)
-
-
-def _plate_rim(size: tuple[float, float, float]) -> Mesh:
-    """The four narrow sides of a box."""
-    box = _box(size)
-    sideways = np.abs(box.normals_V3[box.triangles_T3[:, 0], 2]) < 0.5
-    return _flat(box.vertices_V3[box.triangles_T3[sideways]].astype(np.float64))
 
 
 def _face(parts: list[Mesh], rectangle: tuple[float, float, float, float], z: float, up: bool) -> None:
@@ -261,17 +267,16 @@ def _screw(radius: float, length: float, head_radius: float, head_height: float)
     return merge([head, shank, tip])
 
 
-PRIMITIVES: Mapping[str, tuple[Callable[..., Mesh], frozenset[str], frozenset[str]]] = {
-    # name: (maker, required sizes, optional sizes); the product file uses the same names
-    "box": (_box, frozenset({"size"}), frozenset()),
-    "cylinder": (_cylinder, frozenset({"radius", "height"}), frozenset()),
-    "cone": (_cone, frozenset({"radius", "height"}), frozenset({"top_radius"})),
-    "sphere": (_sphere, frozenset({"radius"}), frozenset()),
-    "tube": (_tube, frozenset({"radius", "inner_radius", "height"}), frozenset()),
-    "wheel": (_wheel, frozenset({"radius", "width"}), frozenset({"hub_radius"})),
-    "ring": (_ring, frozenset({"radius", "thickness"}), frozenset()),
-    "plate": (_plate, frozenset({"size", "holes", "hole_radius"}), frozenset()),
-    "screw": (_screw, frozenset({"radius", "length", "head_radius", "head_height"}), frozenset()),
+PRIMITIVES: Mapping[str, Callable[..., Mesh]] = {  # a product file uses the same names, and those of the sizes
+    "box": _box,
+    "cylinder": _cylinder,
+    "cone": _cone,
+    "sphere": _sphere,
+    "tube": _tube,
+    "wheel": _wheel,
+    "ring": _ring,
+    "plate": _plate,
+    "screw": _screw,
 }
 
 
@@ -303,7 +308,7 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
 def _with_creases(vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> Mesh:
     """Smooth normals, except across edges sharper than the crease angle: one vertex per triangle corner."""
     corners_T33 = vertices[triangles]
-    cross_T3 = np.cross(corners_T33[:, 1] - corners_T33[:, 0], corners_T33[:, 2] - corners_T33[:, 0])
+    cross_T3 = _cross(corners_T33)
     unit_T3 = cross_T3 / np.maximum(np.linalg.norm(cross_T3, axis=1, keepdims=True), 1e-18)
     around: list[list[int]] = [[] for _ in range(len(vertices))]
     for index, triangle in enumerate(triangles):
@@ -317,17 +322,13 @@ def _with_creases(vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -
             smooth = near[unit_T3[near] @ unit_T3[index] > limit]
             total = cross_T3[smooth].sum(axis=0) if len(smooth) else unit_T3[index]
             normals_T33[index, corner] = total / max(float(np.linalg.norm(total)), 1e-18)
-    return Mesh(
-        corners_T33.reshape(-1, 3).astype(np.float32),
-        normals_T33.reshape(-1, 3).astype(np.float32),
-        np.arange(3 * len(triangles), dtype=np.int32).reshape(-1, 3),
-    )
+    return _loose(corners_T33, normals_T33)
 
 
 def _make(
     kind: str, at: tuple[float, float, float], turn: tuple[float, float, float] = (0, 0, 0), **sizes: object
 ) -> Mesh:
-    return PRIMITIVES[kind][0](**sizes).moved(pose_matrix(at, turn))
+    return PRIMITIVES[kind](**sizes).moved(pose_matrix(at, turn))
 
 
 def screwdriver() -> tuple[Mesh, NDArray[np.bool_]]:

@@ -76,14 +76,11 @@ def quaternion_from_matrix(matrix_33: ArrayLike) -> Floats:
     a = np.stack([m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]], axis=-1)
     s = np.stack([m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]], axis=-1)
     xy, xz, yz = s[..., 0], s[..., 1], s[..., 2]
-    rows = np.stack(
-        [
-            np.stack([squares[..., 0], a[..., 0], a[..., 1], a[..., 2]], axis=-1),
-            np.stack([a[..., 0], squares[..., 1], xy, xz], axis=-1),
-            np.stack([a[..., 1], xy, squares[..., 2], yz], axis=-1),
-            np.stack([a[..., 2], xz, yz, squares[..., 3]], axis=-1),
-        ],
-        axis=-2,
+    rows = _stacked(
+        [squares[..., 0], a[..., 0], a[..., 1], a[..., 2]],
+        [a[..., 0], squares[..., 1], xy, xz],
+        [a[..., 1], xy, squares[..., 2], yz],
+        [a[..., 2], xz, yz, squares[..., 3]],
     )
     best = np.argmax(squares, axis=-1)
     q = np.take_along_axis(rows, best[..., None, None], axis=-2)[..., 0, :]
@@ -94,14 +91,16 @@ def matrix_from_quaternion(quaternion_4: ArrayLike) -> Floats:
     """Rotation matrices (..., 3, 3) of quaternions (..., 4), which are normalised first."""
     q = np.asarray(quaternion_4, dtype=np.float64)
     w, x, y, z = np.moveaxis(q / np.linalg.norm(q, axis=-1, keepdims=True), -1, 0)
-    return np.stack(
-        [
-            np.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], axis=-1),
-            np.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], axis=-1),
-            np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=-1),
-        ],
-        axis=-2,
+    return _stacked(
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
     )
+
+
+def _stacked(*rows: Sequence[Floats]) -> Floats:
+    """Matrices whose entries are arrays over the leading axes."""
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
 def slerp(from_33: ArrayLike, to_33: ArrayLike, share: ArrayLike) -> Floats:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibilit
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object, replacing, write_text
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
+from stormpsr.yaml_loader import read_yaml
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -57,11 +58,11 @@ class Deciles:
         return cls(tuple(float(x) for x in values), float(np.mean(samples)))
 
     @classmethod
-    def known(cls, *values: float, mean: float | None = None) -> Deciles:
-        return cls(values, mean_from_deciles(values) if mean is None else mean)
+    def known(cls, values: Sequence[float], mean: float | None = None) -> Deciles:
+        return cls(tuple(values), mean_from_deciles(values) if mean is None else mean)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SetStatistics:
     """The table of metrics. Seconds throughout; `None` where nothing was measured."""
 
@@ -73,38 +74,20 @@ class SetStatistics:
     clear_share: float  # of frames in which the whole state can be read
     view_lengths: Deciles | None
     view_gaps: Deciles | None
-    waits: Deciles | None  # from a completion to the next clear view
+    waits: Deciles | None = None  # from a completion to the next clear view
     errors_per_recording: float  # incorrect installations
     removals_per_recording: float | None = None
     visible_shares: Deciles | None = None  # per frame: mean visible share of the mounted components
 
 
-REAL: Mapping[str, SetStatistics] = {
-    "industreal": SetStatistics(
-        recordings=84,
-        mean_length=249.0,
-        fps=10.0,
-        steps_per_recording=9.0,
-        completion_gaps=Deciles.known(11, 17, 21, 28, 38, 42, 47, 53, 75),
-        clear_share=0.14,
-        view_lengths=Deciles.known(0.8, 1.4, 1.8, 2.3, 2.7, 3.4, 4.0, 5.3, 8.3),
-        view_gaps=Deciles.known(1.6, 3.5, 8.8, 14, 20, 27, 35, 47, 64, mean=27.0),
-        waits=None,
-        errors_per_recording=38 / 84,
-    ),
-    "meccano": SetStatistics(
-        recordings=20,
-        mean_length=1291.0,
-        fps=12.0,
-        steps_per_recording=19.6,
-        completion_gaps=Deciles.known(14, 28, 40, 53, 63, 77, 97, 125, 179),
-        clear_share=0.05,
-        view_lengths=Deciles.known(0.2, 0.4, 0.7, 0.8, 1.2, 1.6, 2.2, 3.0, 4.7),
-        view_gaps=Deciles.known(0.5, 0.9, 1.8, 2.9, 5.4, 11, 23, 53, 107, mean=37.0),
-        waits=Deciles.known(0, 1.2, 4.5, 7.9, 14, 23, 45, 92, 175, mean=55.0),
-        errors_per_recording=30 / 20,
-    ),
-}
+def _real(figures: dict[str, Any]) -> SetStatistics:
+    for name, value in figures.items():
+        figures[name] = Deciles.known(**value) if isinstance(value, dict) else value
+    return SetStatistics(errors_per_recording=figures.pop("errors") / figures["recordings"], **figures)
+
+
+_REAL_FILE = Path(__file__).with_name("real_recordings.yaml")
+REAL: Mapping[str, SetStatistics] = {name: _real(figures) for name, figures in read_yaml(_REAL_FILE).data.items()}
 
 
 @dataclass(frozen=True, eq=False)

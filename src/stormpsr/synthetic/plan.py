@@ -129,9 +129,8 @@ def draw_plan(
     )
     needs_tool_C = [part.needs_tool for part in product.parts]
     phases, completions = _lay_out(actions, profile, needs_tool_C, traits.speed, random_stream(seed, "timing"))
-    plan = Plan(
-        profile.fps, phases[-1].end_frame, variant.name, tuple(actions), tuple(completions), tuple(phases), moments=()
-    )
+    n_frames = phases[-1].end_frame
+    plan = Plan(profile.fps, n_frames, variant.name, tuple(actions), tuple(completions), tuple(phases), moments=())
     if max_seconds is not None:
         plan = _cut(plan, round(max_seconds * profile.fps))
     return replace(plan, moments=_clear_moments(plan, profile, occlusion, traits.showing, random_stream(seed, "views")))
@@ -234,16 +233,6 @@ def _fillers(seconds: float, profile: Profile, rng: np.random.Generator) -> Span
 
 
 # ---------------------------------------------------------------------- clear views
-def view_frequency(occlusion: float) -> float:
-    """How often the object is shown, relative to the middle of the dial."""
-    return float(np.exp(-2.2 * (occlusion - 0.5)))
-
-
-def view_length(occlusion: float) -> float:
-    """How long the object is shown, relative to the middle of the dial."""
-    return float(np.exp(-1.0 * (occlusion - 0.5)))
-
-
 def _clear_moments(
     plan: Plan, profile: Profile, occlusion: float, showing: float, rng: np.random.Generator
 ) -> tuple[ClearMoment, ...]:
@@ -252,35 +241,40 @@ def _clear_moments(
     Moments arrive at random at the rate of the dial's low end; the dial keeps a share of them, so the moments at a
     higher dial are a subset of those at a lower one. Those that fall into work move behind its completion or vanish.
     """
-    densest = view_frequency(0.0)
-    keep = view_frequency(occlusion) / densest
-    closed = _closed_frames(plan)
+    # how often and how long the object is shown, relative to the middle of the dial
+    densest, frequency, stretch = (float(np.exp(x)) for x in (1.1, -2.2 * (occlusion - 0.5), -1.0 * (occlusion - 0.5)))
+    closed = np.zeros(plan.n_frames, dtype=bool)  # the hands are at work on the object, or come and go
+    for phase in plan.phases:
+        leave = round(0.5 * plan.fps) if phase.activity is Activity.RELEASE else 0
+        if phase.activity in CLOSED or phase.activity is Activity.RELEASE:
+            closed[phase.start_frame : phase.end_frame + leave] = True
     found: list[ClearMoment] = []
     now = 0.0
     while True:
         now += float(rng.exponential(profile.moment_gap_seconds / (densest * showing)))
         if now * plan.fps >= plan.n_frames:
             break
-        found += _moment(plan, profile, now, closed, rng.random() < keep, view_length(occlusion), rng)
-    return _apart(found)
+        kept = rng.random() < frequency / densest
+        views = _moment(plan, profile, int(now * plan.fps), closed, stretch, rng)
+        found += views if kept else []
+    merged: list[ClearMoment] = []  # where they meet
+    for moment in sorted(found, key=lambda m: m.start_frame):
+        if merged and moment.start_frame <= merged[-1].end_frame + 2:
+            merged[-1] = replace(merged[-1], end_frame=max(merged[-1].end_frame, moment.end_frame))
+        else:
+            merged.append(moment)
+    return tuple(merged)
 
 
 def _moment(
-    plan: Plan,
-    profile: Profile,
-    start_seconds: float,
-    closed: NDArray[np.bool_],
-    kept: bool,
-    stretch: float,
-    rng: np.random.Generator,
+    plan: Plan, profile: Profile, frame: int, closed: NDArray[np.bool_], stretch: float, rng: np.random.Generator
 ) -> list[ClearMoment]:
-    """The views of one moment; draws the same numbers whether it is kept or not."""
+    """The views of one moment."""
     n_views = min(int(rng.geometric(1.0 / profile.views_per_moment)), 8)
     lengths = profile.view_seconds * stretch * np.exp(profile.view_spread * rng.standard_normal(n_views))
     breaks = profile.interruption_seconds * np.exp(0.6 * rng.standard_normal(n_views))
     held = bool(rng.random() < 0.6)
     moves = rng.random() < profile.view_after_completion
-    frame = min(int(start_seconds * plan.fps), plan.n_frames - 1)
     if closed[frame]:
         opening = np.flatnonzero(~closed[frame:])
         if not moves or not len(opening):
@@ -291,30 +285,9 @@ def _moment(
         end = frame + max(round(float(length) * plan.fps), 1)
         shut = np.flatnonzero(closed[frame:end])
         end = min(frame + int(shut[0]) if len(shut) else end, plan.n_frames)
-        if kept and end > frame:
+        if end > frame:
             views.append(ClearMoment(frame, end, held))
         frame = end + max(round(float(pause) * plan.fps), 2)
         if frame >= plan.n_frames or closed[frame]:
             break
     return views
-
-
-def _closed_frames(plan: Plan) -> NDArray[np.bool_]:
-    """Frames in which the hands are at work on the object, with room for them to come and go."""
-    closed = np.zeros(plan.n_frames, dtype=bool)
-    leave = round(0.5 * plan.fps)
-    for phase in plan.phases:
-        if phase.activity in CLOSED or phase.activity is Activity.RELEASE:
-            closed[phase.start_frame : phase.end_frame + (leave if phase.activity is Activity.RELEASE else 0)] = True
-    return closed
-
-
-def _apart(moments: Sequence[ClearMoment]) -> tuple[ClearMoment, ...]:
-    """Sorted, and merged where they meet."""
-    merged: list[ClearMoment] = []
-    for moment in sorted(moments, key=lambda m: m.start_frame):
-        if merged and moment.start_frame <= merged[-1].end_frame + 2:
-            merged[-1] = replace(merged[-1], end_frame=max(merged[-1].end_frame, moment.end_frame))
-        else:
-            merged.append(moment)
-    return tuple(merged)

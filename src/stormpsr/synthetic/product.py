@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -118,33 +118,33 @@ class Product:
 
     parts: tuple[Part, ...]
     materials: Mapping[str, Material]
-    procedure_: Procedure
-
-    def __post_init__(self) -> None:
-        names = tuple(component.name for component in self.procedure_.components)
-        if names != tuple(part.name for part in self.parts):
-            raise InputError(f"product {self.name!r}: parts and components differ", cure="one part per component")
+    procedure: Procedure  # what is known without the shape: components, states, variants, order
 
     @classmethod
     def load(cls, source: str | Path) -> Product:
-        """A shipped product by name (`vehicle`, `lamp`), or one from a YAML file."""
-
-        return load_product(source)
-
-    @property
-    def name(self) -> str:
-        return self.procedure_.name
+        """A shipped product by name, or one from a YAML file; an `InputError` names the line of what is wrong."""
+        path = Path(source)
+        if source in shipped_products():
+            path = Path(__file__).with_name("products") / f"{source}.yaml"
+        if not path.is_file():
+            known = ", ".join(shipped_products())
+            raise InputError(f"no product {str(source)!r}", cure=f"give the path of a YAML file or one of: {known}")
+        document = read_yaml(path, as_text=True)
+        if not isinstance(document.data, dict):
+            raise InputError("the file holds no product", path=path, line=1, cure="see the documentation on products")
+        own = {key: value for key, value in document.data.items() if key in PRODUCT_KEYS}
+        file = validate(_File, Document(own, path, document.lines))
+        procedure, problems = check_procedure(document)
+        if problems or procedure is None:
+            problems[0].raise_error(path)
+        return _Reader(path, document, procedure, file).product()
 
     @property
     def n_components(self) -> int:
         return len(self.parts)
 
-    def procedure(self) -> Procedure:
-        """What is known about the product without its shape: components, states, variants, order."""
-        return self.procedure_
-
     def part(self, name: str) -> Part:
-        return self.parts[self.procedure_.component_index[name]]
+        return self.parts[self.procedure.component_index[name]]
 
     @cached_property
     def bounds_23(self) -> Floats:
@@ -171,7 +171,7 @@ class Product:
         if support.name not in part.sits_on:
             return False
         others = [self.part(name) for name in part.sits_on if name != support.name]
-        index = self.procedure_.component_index
+        index = self.procedure.component_index
         return not any(self._share(other, support) and bits[index[other.name]] != 0 for other in others)
 
     @staticmethod
@@ -213,17 +213,18 @@ class _PieceBase(_Placed):
 
     @model_validator(mode="after")
     def _has_one_shape(self) -> _PieceBase:
-        if len(self.model_fields_set & {"file", *PRIMITIVES}) != 1:
+        if sum(getattr(self, kind) is not None for kind in ("file", *PRIMITIVES)) != 1:
             raise ComplaintError("a piece needs one shape", f"use one of: file, {', '.join(PRIMITIVES)}")
         return self
 
 
 def _sizes_of(kind: str) -> Any:
-    """The class of a primitive's sizes."""
-    _, required, optional = PRIMITIVES[kind]
+    """The class of a primitive's sizes: the parameters of the function that makes it."""
     types = {"size": tuple[Size, Size, Size], "holes": list[Pair]}
-    sizes: dict[str, Any] = {key: (types.get(key, Size), ...) for key in required}
-    sizes |= {key: (types.get(key, Size), None) for key in optional}
+    sizes: dict[str, Any] = {
+        name: (types.get(name, Size), ... if size.default is size.empty else None)
+        for name, size in signature(PRIMITIVES[kind]).parameters.items()
+    }
     return create_model(kind, __base__=_Table, **sizes)
 
 
@@ -267,28 +268,7 @@ class _File(_Table):
 # ---------------------------------------------------------------------- reading
 def shipped_products() -> list[str]:
     """Names of the products that come with the package."""
-    folder = resources.files("stormpsr.synthetic") / "products"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-
-
-def load_product(source: str | Path) -> Product:
-    """A shipped product by name, or one from a file; everything wrong with it is an `InputError` with its line."""
-    if isinstance(source, str) and source in shipped_products():
-        path = Path(str(resources.files("stormpsr.synthetic") / "products" / f"{source}.yaml"))
-    else:
-        path = Path(source)
-    if not path.is_file():
-        known = ", ".join(shipped_products())
-        raise InputError(f"no product {str(source)!r}", cure=f"give the path of a YAML file or one of: {known}")
-    document = read_yaml(path, as_text=True)
-    if not isinstance(document.data, dict):
-        raise InputError("the file holds no product", path=path, line=1, cure="see the documentation on products")
-    own = {key: value for key, value in document.data.items() if key in PRODUCT_KEYS}
-    file = validate(_File, Document(own, path, document.lines))
-    procedure, problems = check_procedure(document)
-    if problems or procedure is None:
-        problems[0].raise_error(path)
-    return _Reader(path, document, procedure, file).product()
+    return sorted(path.stem for path in Path(__file__).with_name("products").glob("*.yaml"))
 
 
 class _Reader:
@@ -358,12 +338,9 @@ class _Reader:
 
     def check_replacements(self, parts: Sequence[Part]) -> None:
         index = self.procedure.component_index
-        for part in parts:
-            if part.replaces is None:
-                continue
-            pair = index[part.name], index[part.replaces]
-            for state in self.procedure.states:
-                if state.bits is not None and state.bits[pair[0]] and state.bits[pair[1]]:
+        for part in (part for part in parts if part.replaces is not None):
+            for bits, state in ((state.bits, state) for state in self.procedure.states if state.bits is not None):
+                if bits[index[part.name]] and bits[index[str(part.replaces)]]:
                     problem = f"state {state.name} has both {part.name!r} and {part.replaces!r}, which it replaces"
                     place = ("parts", part.name, "replaces")
                     raise self.document.error(problem, place, "remove the state or 'replaces'")
@@ -372,19 +349,19 @@ class _Reader:
         if own.material not in self.file.materials:
             cure = f"known: {', '.join(self.file.materials)}"
             raise self.document.error(f"unknown material {own.material!r}", (*place, "material"), cure)
-        kind = next(kind for kind in ("file", *PRIMITIVES) if kind in own.model_fields_set)
-        mesh = self.mesh_file(own, *place) if kind == "file" else self.primitive(kind, getattr(own, kind), *place)
+        mesh = self.primitive(own, *place) if own.file is None else self.mesh_file(own, own.file, *place)
         return Piece(mesh.moved(own.pose_44(self.unit)), own.material)
 
-    def primitive(self, kind: str, own: BaseModel, *place: str | int) -> Mesh:
-        sizes = {key: _scaled(value, self.unit) for key, value in own.model_dump(exclude_unset=True).items()}
+    def primitive(self, own: _Piece, *place: str | int) -> Mesh:
+        ((kind, given),) = own.model_dump(include=set(PRIMITIVES), exclude_unset=True, exclude_none=True).items()
+        sizes = {key: _scaled(value, self.unit) for key, value in given.items()}
         for inner in ("inner_radius", "hub_radius"):
             if inner in sizes and sizes[inner] >= sizes["radius"]:
                 raise self.document.error(f"{inner} must be less than radius", (*place, kind, inner))
-        return PRIMITIVES[kind][0](**sizes)
+        return PRIMITIVES[kind](**sizes)
 
-    def mesh_file(self, own: _Piece, *place: str | int) -> Mesh:
-        path = self.path.parent / str(own.file)
+    def mesh_file(self, own: _Piece, file: str, *place: str | int) -> Mesh:
+        path = self.path.parent / file
         if not path.is_file():
             cure = "give a path relative to the product file"
             raise self.document.error(f"mesh file {path} not found", (*place, "file"), cure)

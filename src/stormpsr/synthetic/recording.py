@@ -113,28 +113,16 @@ class DatasetSpec:
 
     def recordings(self, product: Product) -> list[RecordingSpec]:
         """All recordings of the set. Each depends on its split and number only, not on how many others there are."""
-        variants = list(product.procedure().variants)
+        variants = list(product.procedure.variants)
+        shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in shared}
         specs = []
         for code, split in enumerate(SPLITS):
             for index in range(self.counts.get(split, 0)):
                 seed = np.random.SeedSequence([self.seed, code, index]).generate_state(1)[0]
                 variant = variants[index % len(variants)]  # in turn, so that every split has all of them
-                specs.append(
-                    RecordingSpec(
-                        id=f"{index + 1:02d}_{variant}_{code}_1",
-                        split=split,
-                        seed=int(seed),
-                        product=self.product,
-                        product_digest=self.product_digest,
-                        variant=variant,
-                        profile=self.profile,
-                        size=self.size,
-                        occlusion=self.occlusion,
-                        rates=self.rates[split],
-                        video=self.video,
-                        max_seconds=self.max_seconds,
-                    )
-                )
+                name, rates = f"{index + 1:02d}_{variant}_{code}_1", self.rates[split]
+                specs.append(RecordingSpec(name, split, int(seed), variant=variant, rates=rates, **settings))
         return specs
 
 
@@ -148,7 +136,7 @@ def product_digest(product: Product) -> str:
         for matrix in (part.pose_44, part.rest_44, part.approach_3, *(wrong.pose_44 for wrong in part.wrong_poses)):
             digest.update(np.ascontiguousarray(matrix, dtype=np.float32).tobytes())
         digest.update(repr((part.needs_tool, part.sits_on, part.replaces)).encode())
-    procedure = product.procedure()
+    procedure = product.procedure
     digest.update(repr((procedure.states, dict(procedure.variants), procedure.order, product.materials)).encode())
     return digest.hexdigest()[:16]
 
@@ -157,7 +145,7 @@ def product_digest(product: Product) -> str:
 def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -> None:
     """Simulate, draw and write one recording. The folder is made if it is not there yet."""
     product = Product.load(spec.product)
-    procedure = product.procedure()
+    procedure = product.procedure
     plan, timeline, traits = simulate(
         product,
         procedure.variant(spec.variant),

@@ -7,12 +7,6 @@
             frame = renderer.render(timeline, index)        # RenderedFrame
             data = renderer.encode(frame)                   # JPEG bytes
 
-Single images of a state are in `single_states`:
-
-    image, box, frame = render_state(product, bits, seed, size=128, hands=0.5)
-    with StateRenderer(product, size=128) as states:        # many of them in one window
-        frame = states.render(bits, seed, hands=0.5)
-
 A renderer holds one window and no global state; it must be used in the process that made it. The hand's wrist is the
 origin of `hand_pose`; a hand is about 19 cm long. The camera should be 0.3 to 0.45 m from the object: the product
 then covers 35 to 55 % of the image's width. The table reaches from x -0.8 to 0.8 and from y -0.4 to 0.75.
@@ -23,7 +17,7 @@ Shape legend: C components, H hands, N points, P points per component.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
+from itertools import product as product_of
 
 import cv2
 import numpy as np
@@ -34,7 +28,7 @@ from stormpsr.errors import InputError
 from stormpsr.synthetic.backdrop import Backdrop, ShadowMap
 from stormpsr.synthetic.camera_effects import Lens, Sensor, encode_jpeg
 from stormpsr.synthetic.look import Look
-from stormpsr.synthetic.product import Part, Product
+from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.scene import ID_BACKDROP, ID_HANDS, ID_STATIC, ID_TOOL, Scene, part_id
 from stormpsr.synthetic.stage import PartPlace, Timeline
 
@@ -80,23 +74,18 @@ class _Projection:
 class Renderer:
     """Draws one recording, frame by frame."""
 
-    def __init__(
-        self, product: Product, look: Look, size: int | tuple[int, int] = 128, supersample: int | None = None
-    ) -> None:
+    def __init__(self, product: Product, look: Look, size: int | tuple[int, int] = 128) -> None:
         self.width, self.height = (size, size) if isinstance(size, int) else size
         if self.width < 16 or self.height < 16:
             raise InputError(f"an image of {self.width} x {self.height} pixels", cure="use at least 16 x 16")
         self.product = product
         # small images get four samples per pixel, large ones have enough pixels
-        self._supersample = supersample or (2 if self.width <= 320 else 1)
+        self._supersample = 2 if self.width <= 320 else 1
         self._scene = Scene(product, look, self.width * self._supersample, self.height * self._supersample)
         rng = np.random.default_rng(0)
-        self._points_CP3 = np.stack(
-            [
-                np.concatenate([part.mesh.surface_points(_POINTS_PER_PART, rng), _corners(part)])
-                for part in product.parts
-            ]
-        )
+        on_surface = [part.mesh.surface_points(_POINTS_PER_PART, rng) for part in product.parts]
+        corners = [list(product_of(*part.bounds_23.T)) for part in product.parts]
+        self._points_CP3 = np.concatenate([on_surface, np.array(corners)], axis=1)
         self._seat_C44 = np.stack([part.pose_44 for part in product.parts])
         self.set_look(look)
 
@@ -108,15 +97,12 @@ class Renderer:
         self._lens = Lens(look, self.width, self.height, self._supersample)
         self._sensor = Sensor(look, self.width, self.height)
         self._backdrop = Backdrop(look, self._lens)
-        self._shadows = ShadowMap(look.lights[0].direction)
-        self._shadows.set_static(self._scene.static_hulls)
+        self._shadows = ShadowMap(look.lights[0].direction, self._scene.static_hulls)
 
     def __enter__(self) -> Renderer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -277,12 +263,6 @@ class Renderer:
             ends.append((x / -z, y / -z))
         scale = self.look.shutter_seconds * timeline.fps * self.width / (2 * self._lens.half_x)
         return (ends[1][0] - ends[0][0]) * scale, (ends[0][1] - ends[1][1]) * scale
-
-
-def _corners(part: Part) -> Floats:
-    """The eight corners of a part's bounding box."""
-    low, high = part.bounds_23
-    return np.array([[x, y, z] for x in (low[0], high[0]) for y in (low[1], high[1]) for z in (low[2], high[2])])
 
 
 def _counts(ids: NDArray[np.uint8], mask: NDArray[np.uint8] | None = None) -> Floats:

@@ -20,7 +20,7 @@ from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, forear
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import Mesh, clutter_mesh, merge, screwdriver
 from stormpsr.synthetic.product import Part, Product
-from stormpsr.synthetic.vtk_tools import require_opengl, require_vtk
+from stormpsr.synthetic.vtk_tools import polydata, require_opengl, require_vtk
 
 Floats = NDArray[np.float32]
 
@@ -39,24 +39,14 @@ class Actor:
 
     def __init__(self, mesh: Mesh, colours_V3: Floats, pixel_id: int, shine: float) -> None:
         vtk = require_vtk("drawing synthetic recordings")
-        from vtk.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray
+        from vtk.util.numpy_support import numpy_to_vtk
 
-        data = vtk.vtkPolyData()
-        points = vtk.vtkPoints()
-        points.SetData(numpy_to_vtk(mesh.vertices_V3, deep=True))
-        data.SetPoints(points)
-        cells = vtk.vtkCellArray()
-        offsets = np.arange(0, 3 * len(mesh.triangles_T3) + 1, 3, dtype=np.int64)
-        cells.SetData(
-            numpy_to_vtkIdTypeArray(offsets, deep=True),
-            numpy_to_vtkIdTypeArray(mesh.triangles_T3.ravel().astype(np.int64), deep=True),
-        )
-        data.SetPolys(cells)
+        data = polydata(vtk, mesh.vertices_V3, mesh.triangles_T3)
         data.GetPointData().SetNormals(numpy_to_vtk(mesh.normals_V3, deep=True))
         self._data, self._pixel_id = data, pixel_id
         self._matrix = vtk.vtkMatrix4x4()
-        self._pose_44 = np.eye(4, dtype=np.float32)
-        self._visible = True
+        self.pose_44 = np.eye(4, dtype=np.float32)
+        self.visible = True
         mapper = vtk.vtkPolyDataMapper()
         mapper.SetInputData(data)
         mapper.SetColorModeToDirectScalars()
@@ -84,21 +74,13 @@ class Actor:
 
     def place(self, pose_44: Floats) -> None:
         self.show(True)
-        self._pose_44 = pose_44
+        self.pose_44 = pose_44
         self._matrix.DeepCopy(pose_44.ravel().tolist())
 
     def show(self, visible: bool) -> None:
-        if visible != self._visible:
-            self._visible = visible
+        if visible != self.visible:
+            self.visible = visible
             self.vtk_actor.SetVisibility(visible)
-
-    @property
-    def visible(self) -> bool:
-        return self._visible
-
-    @property
-    def pose_44(self) -> Floats:
-        return self._pose_44
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +177,8 @@ class Scene:
             lamp.SetIntensity(light.strength)
             self._renderer.AddLight(lamp)
         for k, part in enumerate(self.product.parts):
-            self.parts[k].recolour(self._part_colours(part, k), self._shine(part))
+            shine = float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces]))
+            self.parts[k].recolour(self._part_colours(part, k), shine)
         for hand in self._hands.values():
             self._colour_hand(hand)
         self.tool.recolour(np.where(self._tool_is_handle[:, None], look.tool_colour, 0.75).astype(np.float32), 0.7)
@@ -206,18 +189,9 @@ class Scene:
 
     def _part_colours(self, part: Part, component_index: int) -> Floats:
         shade = self.look.part_shade[component_index]
-        return np.concatenate(
-            [
-                np.tile(
-                    np.asarray(self.look.material_colours[piece.material], dtype=np.float32) * shade,
-                    (len(piece.mesh.vertices_V3), 1),
-                )
-                for piece in part.pieces
-            ]
-        )
-
-    def _shine(self, part: Part) -> float:
-        return float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces]))
+        colours = [np.asarray(self.look.material_colours[piece.material], dtype=np.float32) for piece in part.pieces]
+        counts = [len(piece.mesh.vertices_V3) for piece in part.pieces]
+        return np.repeat(np.stack(colours) * shade, counts, axis=0)
 
     def _colour_hand(self, hand: _Hand) -> None:
         hand.actor.recolour(self._hand_colours(hand.shape), 0.25 if self.look.glove else 0.15)
@@ -323,7 +297,7 @@ class Scene:
     def draw(self) -> NDArray[np.uint8]:
         """Red, green, blue and id of every pixel, lowest row first."""
         self._window.Render()
-        return self.read_pixels()
+        return self._read_pixels()
 
     def draw_alone(self, component_indices: Iterable[int]) -> NDArray[np.uint8]:
         """The same with these components only, where they are now, and without shading: for their ids."""
@@ -338,9 +312,9 @@ class Scene:
         self._window.Render()
         self._ids_renderer.DrawOff()
         self._renderer.DrawOn()
-        return self.read_pixels()
+        return self._read_pixels()
 
-    def read_pixels(self) -> NDArray[np.uint8]:
+    def _read_pixels(self) -> NDArray[np.uint8]:
         """What was drawn last, as a view that the next drawing overwrites."""
         from vtk.util.numpy_support import vtk_to_numpy
 

@@ -1,6 +1,4 @@
-"""Single images of a state: random view, light, background and hands, for training on images rather than videos.
-
-Single renders of every state a detector knows: the synthetic images that key-frame sampling and detectors take.
+"""Single images of every state a detector knows, for key-frame sampling and detectors.
 
     OUT/images/<class>_<number>.jpg      random pose, light, background and partly hands
     OUT/annotations.json                 COCO: one box per image, its category is the state's class
@@ -17,18 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr import __version__
-from stormpsr.data.boxes import Box
 from stormpsr.data.coco import ANNOTATIONS_FILE, UNLISTED, Coco, CocoBox, CocoImage, state_categories
 from stormpsr.errors import InputError
 from stormpsr.files import replacing_folder, write_json
-from stormpsr.procedure.model import AssemblyState, StateBits, StateKind, StepKind
+from stormpsr.procedure.model import StateBits, StateKind
+from stormpsr.synthetic import motion
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import pose_matrix
@@ -52,12 +49,7 @@ class StateRenderer:
     def __enter__(self) -> StateRenderer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._renderer.close()
 
     def render(self, bits: Sequence[int], seed: int, hands: float = 0.5, look: int | None = None) -> RenderedFrame:
@@ -77,18 +69,9 @@ class StateRenderer:
         return self._renderer.encode(frame)
 
 
-def render_state(
-    product: Product, bits: Sequence[int], seed: int, size: int | tuple[int, int] = 128, hands: float = 0.5
-) -> tuple[NDArray[np.uint8], Box | None, RenderedFrame]:
-    """One image, the box around the assembly, and what can be seen of it. For many, keep a `StateRenderer`."""
-    with StateRenderer(product, size) as renderer:
-        frame = renderer.render(bits, seed, hands)
-    return frame.image, frame.box, frame
-
-
 def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: float = 0.5) -> Timeline:
     """A timeline of one frame that shows a state from a random viewpoint."""
-    state = product.procedure().check_bits(bits)
+    state = product.procedure.check_bits(bits)
     for k, bit in enumerate(state):
         if bit == -1 and not product.parts[k].wrong_poses:
             raise InputError(f"component {product.parts[k].name!r} has no wrong pose", cure="add one under 'wrong'")
@@ -102,7 +85,7 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
     hand_poses, elbows, curls, visible = _random_hands(rng, middle, hands)
     tool_44 = pose_matrix(tuple(middle + rng.normal(0, 0.05, 3)), tuple(rng.uniform((0, 20, 0), (0, 90, 360))))
     return Timeline(
-        fps=product.procedure().fps,
+        fps=product.procedure.fps,
         camera_pose_F44=camera_44[None],
         object_pose_F44=object_44[None],
         part_place_FC=places[None],
@@ -120,14 +103,7 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
 
 def look_at(eye_3: NDArray[np.floating], target_3: NDArray[np.floating], roll_degrees: float = 0.0) -> Floats:
     """A camera pose at `eye_3` that looks at `target_3`, with the world's z up in the image."""
-    back = np.asarray(eye_3, dtype=np.float64) - target_3
-    back /= np.linalg.norm(back)
-    right = np.cross([0.0, 0.0, 1.0], back)
-    right = right / np.linalg.norm(right) if np.linalg.norm(right) > 1e-6 else np.array([1.0, 0.0, 0.0])
-    pose_44 = np.eye(4, dtype=np.float32)
-    pose_44[:3, :3] = np.stack([right, np.cross(back, right), back], axis=1)
-    pose_44[:3, 3] = eye_3
-    return np.asarray(pose_44 @ pose_matrix((0, 0, 0), (0, 0, roll_degrees)), dtype=np.float32)
+    return motion.look_at(eye_3, target_3).astype(np.float32) @ pose_matrix((0, 0, 0), (0, 0, roll_degrees))
 
 
 def _random_object(rng: np.random.Generator) -> Floats:
@@ -197,7 +173,9 @@ def wrong_variant(product: Product, known: Sequence[StateBits], rng: np.random.G
     """A known state with one part in a wrong pose, sometimes two."""
     candidates = [bits for bits in known if _can_be_wrong(product, bits)]
     if not candidates:
-        raise InputError(f"no part of {product.name!r} has a wrong pose", cure="add one under 'wrong' to the product")
+        raise InputError(
+            f"no part of {product.procedure.name!r} has a wrong pose", cure="add one under 'wrong' to the product"
+        )
     bits = list(candidates[int(rng.integers(len(candidates)))])
     loose = _can_be_wrong(product, bits)
     for k in rng.permutation(loose)[: 2 if rng.random() < 0.2 else 1]:
@@ -224,7 +202,6 @@ def draw_states(
 
     The folder is there when all of them are, and not before.
     """
-
     if per_state < 0 or walks < 0 or per_state + walks < 1:
         raise InputError(f"{per_state} images per state and {walks} of walks", cure="at least one is needed")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -233,8 +210,8 @@ def draw_states(
     jobs = [*_jobs(product, per_state, seed), *_walk_jobs(product, walks, seed)]
     with replacing_folder(out) as draft:
         (draft / "images").mkdir()
-        categories = state_categories(product.procedure())
-        coco = Coco(categories=categories | ({len(product.procedure().states): UNLISTED} if walks else {}))
+        categories = state_categories(product.procedure)
+        coco = Coco(categories=categories | ({len(product.procedure.states): UNLISTED} if walks else {}))
         with StateRenderer(product, size) as renderer:
             for number, (name, state_class, bits, image_seed) in enumerate(jobs):
                 look = jobs[number - number % _IMAGES_PER_LOOK][3]
@@ -259,20 +236,17 @@ def draw_states(
         }
         coco.write(draft / ANNOTATIONS_FILE)
         write_json(draft / STATES_FILE, description)
-        product.procedure().save(draft / "procedure.yaml")
+        product.procedure.save(draft / "procedure.yaml")
     return description
-
-
-def _drawn(product: Product) -> list[AssemblyState]:
-    """The classes that get images."""
-    return [state for state in product.procedure().states if state.kind is not StateKind.BACKGROUND]
 
 
 def _jobs(product: Product, per_state: int, seed: int) -> list[tuple[str, int, StateBits, int]]:
     """File name, class, state and seed of every image."""
-    known = [state.bits for state in product.procedure().states if state.bits is not None]
+    known = [state.bits for state in product.procedure.states if state.bits is not None]
     jobs = []
-    for state in _drawn(product):
+    for state in product.procedure.states:
+        if state.kind is StateKind.BACKGROUND:
+            continue
         rng = random_stream(seed, f"state {state.state_class}")
         for number in range(per_state):
             bits = state.bits if state.bits is not None else wrong_variant(product, known, rng)
@@ -283,7 +257,7 @@ def _jobs(product: Product, per_state: int, seed: int) -> list[tuple[str, int, S
 
 def _walk_jobs(product: Product, walks: int, seed: int) -> list[tuple[str, int, StateBits, int]]:
     """The same for states in the middle of invented runs of the procedure."""
-    procedure = product.procedure()
+    procedure = product.procedure
     rng = random_stream(seed, "walks")
     variants = list(procedure.variants.values())
     jobs = []
@@ -294,7 +268,7 @@ def _walk_jobs(product: Product, walks: int, seed: int) -> list[tuple[str, int, 
         bits = list(variant.initial)
         for action in actions[: int(rng.integers(len(actions) + 1))]:
             for k in action.components:
-                bits[k] = {StepKind.INSTALL: 1, StepKind.INCORRECT: -1, StepKind.REMOVE: 0}[action.kind]
+                bits[k] = action.bit
         known = procedure.state_class(bits)
         state_class = len(procedure.states) if known is None else known
         jobs.append((f"walk_{number:05d}.jpg", state_class, tuple(bits), int(rng.integers(2**31))))

@@ -1,6 +1,6 @@
-"""Is there an OpenGL that draws off screen? Asked before VTK is, because VTK ends the process where there is none.
+"""Whether an OpenGL is there that draws off screen, and what VTK does well with surfaces: finding and simplifying one.
 
-Two things VTK does well with surfaces: finding one in a field of distances, and making one simpler.
+OpenGL is asked for before VTK does, because VTK ends the process where there is none.
 
 Shape legend: V vertices, T triangles, X Y Z grid points.
 """
@@ -97,23 +97,22 @@ def contour(distance_ZYX: NDArray[np.float32], origin: NDArray[np.float64], cell
     return vertices, triangles[:, ::-1]  # VTK winds them towards smaller values
 
 
+def polydata(vtk: Any, vertices_V3: NDArray[Any], triangles_T3: NDArray[Any]) -> Any:
+    """Triangles as VTK holds them."""
+    from vtk.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray
+
+    data, points, cells = vtk.vtkPolyData(), vtk.vtkPoints(), vtk.vtkCellArray()
+    points.SetData(numpy_to_vtk(vertices_V3, deep=True))
+    cells.SetData(3, numpy_to_vtkIdTypeArray(triangles_T3.ravel().astype(np.int64), deep=True))
+    data.SetPoints(points)
+    data.SetPolys(cells)
+    return data
+
+
 def simplified(vertices_V3: NDArray[np.float64], triangles_T3: NDArray[np.int64], max_triangles: int) -> Surface:
     """About `max_triangles` triangles of nearly the same shape."""
     vtk = require_vtk("simplifying a mesh")
-    from vtk.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray
-
-    data = vtk.vtkPolyData()
-    points = vtk.vtkPoints()
-    points.SetData(numpy_to_vtk(vertices_V3, deep=True))
-    data.SetPoints(points)
-    cells = vtk.vtkCellArray()
-    offsets = np.arange(0, 3 * len(triangles_T3) + 1, 3, dtype=np.int64)
-    cells.SetData(
-        numpy_to_vtkIdTypeArray(offsets, deep=True),
-        numpy_to_vtkIdTypeArray(np.ascontiguousarray(triangles_T3, dtype=np.int64).ravel(), deep=True),
-    )
-    data.SetPolys(cells)
-    return _decimated(vtk, data, max_triangles)
+    return _decimated(vtk, polydata(vtk, vertices_V3, triangles_T3), max_triangles)
 
 
 def _decimated(vtk: Any, data: Any, max_triangles: int) -> Surface:
