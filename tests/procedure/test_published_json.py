@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Component, Procedure, StepKind, Variant, step_id_of
-from stormpsr.procedure.published_json import export_procedure_info, import_procedure_info, procedure_info
+from stormpsr.procedure.published_json import import_procedure_info, procedure_info, procedure_info_text
 
 Entry = dict[str, Any]
 
@@ -71,7 +71,7 @@ def test_an_exported_step_has_the_keys_of_the_published_file(industreal: Procedu
 def test_a_shipped_procedure_survives_export_and_import(name: str, tmp_path: Path) -> None:
     procedure = Procedure.load(name)
     path = tmp_path / "procedure_info.json"
-    export_procedure_info(procedure, path)
+    path.write_text(procedure_info_text(procedure), encoding="utf-8")
     initial = {variant.name: variant.initial for variant in procedure.variants.values()}
     back, notes = import_procedure_info(path, name=name, fps=procedure.fps, initial=initial, states=procedure.states)
     assert [component.name for component in back.components] == [component.name for component in procedure.components]
@@ -101,7 +101,7 @@ def test_components_and_variants_survive_export_and_import(
     tmp_path_factory: pytest.TempPathFactory, procedure: Procedure
 ) -> None:
     path = tmp_path_factory.mktemp("info") / "procedure_info.json"
-    export_procedure_info(procedure, path)
+    path.write_text(procedure_info_text(procedure), encoding="utf-8")
     initial = {name: variant.initial for name, variant in procedure.variants.items()}
     assert import_procedure_info(path, name="thing", fps=10.0, initial=initial) == (procedure, [])
     derived, _ = import_procedure_info(path, name="thing", fps=10.0)
@@ -180,22 +180,22 @@ def drop(place: int, key: str) -> Callable[[list[Entry]], object]:
         (change(1, install=1), "entry 2: 'install' is 1; write true or false"),
         (change(1, expected_in_assy="yes"), "entry 2: 'expected_in_assy' is \"yes\"; write true or false"),
         (change(1, description=None), "entry 2: 'description' is null; write text"),
-        (change(4, id=3), "entry 5: id 3 is that of entry 4; remove one"),
-        (lambda entries: entries[:2] + entries[3:], "entry 3: id 2 is missing, here is id 3; ids go up from 0"),
-        (lambda entries: entries[::-1], "entry 1: id 5 stands where 0 belongs; sort by id"),
-        (change(0, id=-1), "entry 1: id 0 is missing, here is id -1"),
+        (change(4, id=3), "entry 5: 'id' is 3; write 4: ids go up from 0 without a gap"),
+        (lambda entries: entries[:2] + entries[3:], "entry 3: 'id' is 3; write 2: ids go up from 0"),
+        (lambda entries: entries[::-1], "entry 1: 'id' is 5; write 0: ids go up from 0"),
+        (change(0, id=-1), "entry 1: 'id' is -1; write 0"),
         (
             lambda entries: entries[:5],
             "entry 5 is the last one, in the middle of a component; each component has three",
         ),
-        (change(4, state_idx=0), "entry 5 (id 4): state_idx is 0; steps of component 1 have 1"),
-        (change(5, install=True), "entry 6 (id 5): 'install' is true; write false"),
-        (change(3, description="Mount pole"), "entry 4 (id 3): the description is 'Mount pole'; write 'Install NAME'"),
-        (change(3, description="Install "), "entry 4 (id 3): the description is 'Install '; write 'Install NAME'"),
-        (change(5, description="Remove poll"), "entry 6 (id 5): the description names 'poll', that of id 3 'pole'"),
+        (change(4, state_idx=0), "entry 5: 'state_idx' is 0; write 1, as in the other steps of 'pole'"),
+        (change(5, install=True), "entry 6: 'install' is true; write false"),
+        (change(3, description="Mount pole"), "entry 4: 'description' is \"Mount pole\"; write 'Install NAME'"),
+        (change(3, description="Install "), "entry 4: 'description' is \"Install \"; write 'Install NAME'"),
+        (change(5, description="Remove poll"), 'entry 6: \'description\' is "Remove poll"; write "Remove pole", as in'),
         (
             lambda entries: [{**e, "description": e["description"].replace("pole", "foot")} for e in entries],
-            "entry 4: 'foot' is the component of id 0 already; names of components must differ",
+            "entry 4: 'foot' is the component of entry 1 already; names of components must differ",
         ),
         (
             lambda entries: [{key: e[key] for key in e if key != "expected_in_assy"} for e in entries],

@@ -118,6 +118,19 @@ class Variant:
     expected: tuple[int, ...]  # step ids that belong to it, ascending
 
 
+Place = tuple[str | int, ...]  # the keys and list indices that lead to a value in a procedure's file
+Complaint = tuple[Place, str, str]  # where, what is wrong, and the cure
+_UNREACHABLE = "it cannot be reached: the order does not allow these components without others"
+
+
+class ProcedureError(InputError):
+    """A procedure that makes no sense. Its text is about the first of the problems."""
+
+    def __init__(self, name: str, problems: Sequence[Complaint]) -> None:
+        self.problems = problems
+        super().__init__(f"procedure {name!r}: {problems[0][1]}", cure=problems[0][2])
+
+
 @dataclass(frozen=True)
 class Procedure:
     """A validated procedure. Build it from a file with `Procedure.load`."""
@@ -134,7 +147,7 @@ class Procedure:
     def __post_init__(self) -> None:
         problems = list(self._problems())
         if problems:
-            raise InputError(f"procedure {self.name!r}: {problems[0]}")
+            raise ProcedureError(self.name, problems)
 
     # ------------------------------------------------------------------ components and steps
     @property
@@ -263,70 +276,102 @@ class Procedure:
         save_procedure(self, path)
 
     # ------------------------------------------------------------------ validation
-    def _problems(self) -> Iterator[str]:
-        if not self.components:
-            yield "there are no components"
-        names = [component.name for component in self.components]
-        if len(set(names)) < len(names):
-            yield f"component {next(n for n in names if names.count(n) > 1)!r} is there twice"
-        if not self.fps > 0 or self.fps == float("inf"):
-            yield f"frames per second is {self.fps}, but it must be more than 0"
-        if not self.variants:
-            yield "there is no variant"
-        yield from self._order_problems(names)
-        yield from self._state_problems()
-        for variant in self.variants.values():
-            yield from (f"variant {variant.name!r}: {problem}" for problem in self.variant_problems(variant))
+    def _problems(self) -> Iterator[Complaint]:
+        """All that is wrong; what only makes sense once components, order and digits are right comes after those."""
+        basic = [*self._component_problems(), *self._order_problems(), *self._digit_problems()]
+        yield from basic
+        if not basic:
+            yield from self._state_problems()
+            for variant in self.variants.values():
+                for problem, cure in self._variant_problems(variant):
+                    yield ("variants", variant.name), f"variant {variant.name!r}: {problem}", cure
 
-    def _order_problems(self, names: list[str]) -> Iterator[str]:
+    def _component_problems(self) -> Iterator[Complaint]:
+        names = [component.name for component in self.components]
+        if not names:
+            yield ("components",), "there are no components", "list their names, one per line, each after '- '"
+        for k, name in enumerate(names):
+            if name in names[:k]:
+                yield ("components", k), f"component {name!r} is there twice", "give each component a name of its own"
+        if not 0 < self.fps < float("inf"):
+            yield ("fps",), f"fps is {self.fps:g}", "give the frames per second of the videos, for example 10"
+        if not self.variants:
+            yield ("variants",), "there is no variant", "add one, with its initial state and expected steps"
+
+    def _order_problems(self) -> Iterator[Complaint]:
+        names = [component.name for component in self.components]
         for name, requirements in self.order.items():
             for other in (name, *(alternative for choice in requirements for alternative in choice)):
                 if other not in names:
-                    yield f"the order names {other!r}, which is not a component"
-        stuck = cycle_members(names, self.order)
-        if stuck:
-            yield f"the order has a cycle: {', '.join(stuck)} wait for each other"
+                    yield ("order", name), *unknown_component(other, names)
+        for name in _cycle_members(names, self.order):
+            others = ", ".join(repr(other) for choice in self.order[name] for other in choice)
+            problem = f"the order has a cycle: {name!r} waits for {others}"
+            yield ("order", name), problem, "remove one of the lines"
 
-    def _state_problems(self) -> Iterator[str]:
+    def _digit_problems(self) -> Iterator[Complaint]:
+        places: list[tuple[Place, StateBits]] = [
+            (("states", number), state.bits) for number, state in enumerate(self.states) if state.bits is not None
+        ]
+        places += [(("variants", name, "initial"), variant.initial) for name, variant in self.variants.items()]
+        for place, bits in places:
+            if len(bits) != self.n_components:
+                digits = f"{len(bits)} digit{'s' if len(bits) > 1 else ''}"
+                problem = f"state {bit_string(bits)} has {digits}, but the number of components is {self.n_components}"
+                yield place, problem, "write one digit per component, in their order"
+            elif any(bit not in (0, 1) for bit in bits):
+                yield place, f"state {bit_string(bits)}: its digits must be 0 or 1", "write 1 for present, 0 for absent"
+
+    def _state_problems(self) -> Iterator[Complaint]:
         seen: dict[StateBits, int] = {}
-        for index, state in enumerate(self.states):
-            if state.state_class != index:
-                yield f"state class {state.state_class} stands at place {index}"
+        for number, state in enumerate(self.states):
+            place = ("states", number)
+            if state.state_class != number:
+                yield place, f"state class {state.state_class} stands at place {number}", "number them from 0"
             if (state.bits is None) == (state.kind is StateKind.ASSEMBLY):
-                yield f"state class {index} is {state.kind.value} and has {'no ' if state.bits is None else ''}bits"
+                problem = (
+                    f"state class {number} is {state.kind.value} and has {'no ' if state.bits is None else ''}bits"
+                )
+                yield place, problem, "assembly states have bits, others have none"
             if state.bits is None:
                 continue
-            yield from (f"state class {index}: {problem}" for problem in self.bits_problems(state.bits))
+            digits = bit_string(state.bits)
+            if self.build_order(state.bits) is None:
+                yield place, f"state {digits}: {_UNREACHABLE}", self._what_is_missing(state.bits)
             if state.bits in seen:
-                yield f"state classes {seen[state.bits]} and {index} are the same state"
-            seen[state.bits] = index
+                yield place, f"state {digits} is class {seen[state.bits]} already", "remove one of them"
+            seen.setdefault(state.bits, number)
 
-    def bits_problems(self, bits: StateBits) -> Iterator[str]:
-        """What is wrong with a 0/1 state of this procedure."""
-        if len(bits) != len(self.components):
-            yield f"it has {len(bits)} digits, but there are {len(self.components)} components"
-        elif any(bit not in (0, 1) for bit in bits):
-            yield "its digits must be 0 or 1"
-        elif self.order and self.build_order(bits) is None:
-            yield "it cannot be reached: the order does not allow these components without others"
-
-    def variant_problems(self, variant: Variant) -> Iterator[str]:
-        """What is wrong with a variant of this procedure."""
-        yield from (f"initial state: {problem}" for problem in self.bits_problems(variant.initial))
-        if len(variant.initial) != len(self.components):
-            return
+    def _variant_problems(self, variant: Variant) -> Iterator[tuple[str, str]]:
+        if self.build_order(variant.initial) is None:
+            yield f"initial state: {_UNREACHABLE}", self._what_is_missing(variant.initial)
         for step_id in variant.expected:
             if not 0 <= step_id < len(self.steps):
-                yield f"expects step {step_id}, which does not exist"
+                yield f"expects step {step_id}, which does not exist", f"ids go from 0 to {len(self.steps) - 1}"
                 continue
             step = self.steps[step_id]
             opposite = self.step_id(step.component_index, StepKind.REMOVE if step.installs else StepKind.INSTALL)
             already = variant.initial[step.component_index] == (1 if step.installs else 0)
             if already and opposite not in variant.expected:
-                yield (
-                    f"expects {step.description!r}, but its initial state has that component "
-                    f"{'in place' if step.installs else 'absent'} already"
-                )
+                where = "in place" if step.installs else "absent"
+                problem = f"expects {step.description!r}, but its initial state has that component {where} already"
+                yield problem, "change one of the two"
+
+    def _what_is_missing(self, bits: StateBits) -> str:
+        """A cure for a state that the order forbids: a component in it, and what that one needs."""
+        present = {component.name for component, bit in zip(self.components, bits, strict=True) if bit}
+        for name in (component.name for component in self.components if component.name in present):
+            for choice in self.order.get(name, ()):
+                if not present & set(choice):
+                    return f"{name!r} needs {' or '.join(repr(other) for other in choice)}"
+        return "its components wait for each other"
+
+
+def unknown_component(name: str, known: Sequence[str]) -> tuple[str, str]:
+    """(problem, cure) of a name that no component has."""
+    from stormpsr.yaml_loader import guess
+
+    return f"{name!r} is not a component", guess(name, known, f"there are: {', '.join(known)}")
 
 
 def _in_order(
@@ -344,7 +389,7 @@ def _in_order(
         left = [k for k in left if k not in ready]
 
 
-def cycle_members(names: Sequence[str], order: Mapping[str, tuple[tuple[str, ...], ...]]) -> list[str]:
+def _cycle_members(names: Sequence[str], order: Mapping[str, tuple[tuple[str, ...], ...]]) -> list[str]:
     """The components that can never be installed because they wait for each other."""
     placed = {names[k] for k in _in_order(names, order, range(len(names)))}
     stuck = [name for name in names if name not in placed]

@@ -7,12 +7,12 @@ therefore takes those as arguments, and says in its notes what it had to assume.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stormpsr.errors import InputError
-from stormpsr.files import read_json, write_text
+from stormpsr.files import read_json
 from stormpsr.procedure.model import (
     AssemblyState,
     Component,
@@ -48,10 +48,6 @@ def procedure_info(procedure: Procedure) -> list[Entry]:
 
 def procedure_info_text(procedure: Procedure) -> str:
     return json.dumps(procedure_info(procedure), indent=2, ensure_ascii=False) + "\n"
-
-
-def export_procedure_info(procedure: Procedure, path: str | Path) -> None:
-    write_text(path, procedure_info_text(procedure))
 
 
 # ---------------------------------------------------------------------- reading
@@ -90,74 +86,50 @@ def _read_entries(path: Path) -> list[Entry]:
         cure = "write a list with an object per step: [{...}, ...]"
         raise InputError(f"it holds {found} instead of a list of steps", path=path, cure=cure)
     for place, entry in enumerate(data, start=1):
-        for problem, cure in _entry_problems(entry):
-            raise InputError(f"entry {place}: {problem}", path=path, cure=cure)
+        if not isinstance(entry, dict):
+            cure = 'write {"id": ..., "description": ..., "install": ..., "state_idx": ...}'
+            raise InputError(f"entry {place}: it is not an object", path=path, cure=cure)
+        kinds = {**_TYPE_OF_KEY, **{key: bool for key in entry if key.startswith(_EXPECTED)}}
+        for key, kind in kinds.items():
+            if key not in entry:
+                cure = f"add it, with {_TYPE_NAMES[kind]}"
+                raise InputError(f"entry {place}: the key {key!r} is missing", path=path, cure=cure)
+            if type(entry[key]) is not kind:
+                problem = f"entry {place}: {key!r} is {json.dumps(entry[key])[:60]}"
+                raise InputError(problem, path=path, cure=f"write {_TYPE_NAMES[kind]}")
     return data
 
 
-def _entry_problems(entry: object) -> Iterator[tuple[str, str]]:
-    """(problem, cure) of what is wrong with an entry taken alone."""
-    if not isinstance(entry, dict):
-        yield "it is not an object", 'write {"id": ..., "description": ..., "install": ..., "state_idx": ...}'
-        return
-    kinds = {**_TYPE_OF_KEY, **{key: bool for key in entry if key.startswith(_EXPECTED)}}
-    for key, kind in kinds.items():
-        if key not in entry:
-            yield f"the key {key!r} is missing", f"add it, with {_TYPE_NAMES[kind]}"
-        elif type(entry[key]) is not kind:
-            yield f"{key!r} is {json.dumps(entry[key])[:60]}", f"write {_TYPE_NAMES[kind]}"
-
-
-def _check_ids(entries: Sequence[Entry]) -> None:
-    """The ids are 0, 1, 2, ... in this order, three per component."""
-    place_of: dict[int, int] = {}
-    for place, entry in enumerate(entries, start=1):
-        step_id = entry["id"]
-        if step_id in place_of:
-            raise InputError(f"entry {place}: id {step_id} is that of entry {place_of[step_id]}", cure="remove one")
-        place_of[step_id] = place
-    for place, entry in enumerate(entries, start=1):
-        if place - 1 not in place_of:
-            problem = f"entry {place}: id {place - 1} is missing, here is id {entry['id']}"
-            raise InputError(problem, cure="ids go up from 0 without a gap")
-        if entry["id"] != place - 1:
-            raise InputError(f"entry {place}: id {entry['id']} stands where {place - 1} belongs", cure="sort by id")
+def _component_names(entries: Sequence[Entry]) -> list[str]:
+    """The components, after checking that every entry says what its place demands."""
+    for place, entry in enumerate(entries):
+        if entry["id"] != place:
+            cure = f"write {place}: ids go up from 0 without a gap"
+            raise InputError(f"entry {place + 1}: 'id' is {entry['id']}", cure=cure)
     if len(entries) % len(StepKind):
         raise InputError(
             f"entry {len(entries)} is the last one, in the middle of a component",
             cure="each component has three: Install, Incorrectly installed, Remove",
         )
-
-
-def _component_names(entries: Sequence[Entry]) -> list[str]:
-    """The components, after checking that the three steps of each agree."""
-    _check_ids(entries)
     names: list[str] = []
     for k in range(len(entries) // len(StepKind)):
-        name = ""
-        for kind in StepKind:
-            step_id = step_id_of(k, kind)
-            entry, where = entries[step_id], f"entry {step_id + 1} (id {step_id})"
-            if entry["state_idx"] != k:
-                raise InputError(f"{where}: state_idx is {entry['state_idx']}", cure=f"steps of component {k} have {k}")
-            if entry["install"] != (kind is not StepKind.REMOVE):
-                wanted = json.dumps(kind is not StepKind.REMOVE)
-                raise InputError(f"{where}: 'install' is {json.dumps(entry['install'])}", cure=f"write {wanted}")
-            verb, _, part = entry["description"].partition(f"{kind.verb} ")
-            if verb or not part.strip():
-                cure = f"write '{kind.verb} NAME'"
-                raise InputError(f"{where}: the description is {entry['description']!r}", cure=cure)
-            if name and part != name:
-                problem = (
-                    f"{where}: the description names {part!r}, that of id {step_id_of(k, StepKind.INSTALL)} {name!r}"
-                )
-                raise InputError(problem, cure="the three steps of a component have one name")
-            name = part
+        first = step_id_of(k, StepKind.INSTALL)
+        verb, _, name = entries[first]["description"].partition(f"{StepKind.INSTALL.verb} ")
+        if verb or not name.strip():
+            problem = f"entry {first + 1}: 'description' is {json.dumps(entries[first]['description'])}"
+            raise InputError(problem, cure=f"write '{StepKind.INSTALL.verb} NAME'")
         if name in names:
             other = step_id_of(names.index(name), StepKind.INSTALL)
-            problem = f"entry {step_id_of(k, StepKind.INSTALL) + 1}: {name!r} is the component of id {other} already"
+            problem = f"entry {first + 1}: {name!r} is the component of entry {other + 1} already"
             raise InputError(problem, cure="names of components must differ")
         names.append(name)
+        for kind in StepKind:
+            step_id = step_id_of(k, kind)
+            right = {"description": f"{kind.verb} {name}", "install": kind is not StepKind.REMOVE, "state_idx": k}
+            for key, value in right.items():
+                if entries[step_id][key] != value:
+                    problem = f"entry {step_id + 1}: {key!r} is {json.dumps(entries[step_id][key])}"
+                    raise InputError(problem, cure=f"write {json.dumps(value)}, as in the other steps of {name!r}")
     return names
 
 

@@ -16,18 +16,20 @@ from stormpsr.errors import InputError
 from stormpsr.files import read_text
 from stormpsr.procedure.model import (
     AssemblyState,
+    Complaint,
     Component,
+    Place,
     Procedure,
+    ProcedureError,
     StateBits,
     StateKind,
     StepKind,
     Variant,
-    bit_string,
-    cycle_members,
     parse_step_words,
     step_id_of,
+    unknown_component,
 )
-from stormpsr.yaml_loader import ComplaintError, Document, Place, Problem, complaints, guess, parse_yaml
+from stormpsr.yaml_loader import ComplaintError, Document, Problem, complaints, guess, parse_yaml
 
 PRODUCT_KEYS = ("unit", "materials", "parts")  # what a product's file has on top of a procedure's
 
@@ -80,15 +82,15 @@ def check_procedure(document: Document) -> tuple[Procedure | None, list[Problem]
         ]
     if "parts" in data:
         data = {key: value for key, value in data.items() if key not in PRODUCT_KEYS}
-    checker = _Checker(document)
-    procedure = None
     try:
-        procedure = checker.procedure(_File.model_validate(data))
+        checker = _Checker(_File.model_validate(data))
+        procedure, found = checker.procedure(), checker.problems
     except ValidationError as error:
-        for place, problem, cure in complaints(error, _File, data):
-            checker.complain(place, problem, cure or "compare with what 'stormpsr procedure new' writes")
-    problems = sorted(checker.problems, key=lambda problem: problem.line)
-    return (None if problems else procedure), problems
+        usual = "compare with what 'stormpsr procedure new' writes"
+        procedure = None
+        found = [(place, problem, cure or usual) for place, problem, cure in complaints(error, _File, data)]
+    problems = [Problem(document.line(place) or 1, problem, cure) for place, problem, cure in found]
+    return procedure, sorted(problems, key=lambda problem: problem.line)
 
 
 # ---------------------------------------------------------------------- what a file looks like
@@ -164,145 +166,85 @@ class _File(_Table):
 
 # ---------------------------------------------------------------------- what it means
 class _Checker:
-    """Collects problems instead of stopping at the first."""
+    """Makes a procedure of the texts in a file. Collects problems instead of stopping at the first."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.problems: list[Problem] = []
-        self.names: list[str] = []
-        self.components_are_sure = False  # else complaints that follow from a bad component would drown it
+    def __init__(self, file: _File) -> None:
+        self.file = file
+        self.names = [entry.name for entry in file.components]
+        self.problems: list[Complaint] = []
 
-    def complain(self, place: Place, problem: str, cure: str | None = None) -> None:
-        self.problems.append(Problem(self.document.line(place) or 1, problem, cure))
-
-    def procedure(self, file: _File) -> Procedure | None:
-        components = self.components(file.components)
+    def procedure(self) -> Procedure | None:
+        file = self.file
         fps = self.fps(file.fps)
-        order = self.order(file.order)
-        states = [self.state(number, state) for number, state in enumerate(file.states)]
-        variants = {name: self.variant(name, variant) for name, variant in file.variants.items()}
-        if not variants:
-            self.complain(("variants",), "there is no variant", "add one, with its initial state and expected steps")
-        if self.problems:
-            return None
-        # validated piece by piece, so that every complaint has its line; the bare one cannot complain
-        nothing = {"-": Variant("-", (0,) * len(components), ())}
-        bare = Procedure(file.name, tuple(components), (), nothing, fps, order, file.title)
-        self.check_states(bare, states)
-        self.check_variants(bare, variants)
-        if self.problems:
-            return None
-        return Procedure(file.name, tuple(components), tuple(states), variants, fps, order, file.title)
+        components = [self.component(number, entry) for number, entry in enumerate(file.components)]
+        states = [self.state(number, entry) for number, entry in enumerate(file.states)]
+        variants = {name: self.variant(name, entry) for name, entry in file.variants.items()}
+        order = {name: tuple(tuple(choice) for choice in choices if choice) for name, choices in file.order.items()}
+        try:
+            found = Procedure(file.name, tuple(components), tuple(states), variants, fps, order, file.title)
+        except ProcedureError as error:
+            self.problems += error.problems
+        if any(place[0] == "components" for place, *_ in self.problems):
+            # what follows from a bad component would drown it
+            self.problems = [problem for problem in self.problems if problem[0][0] in ("components", "fps")]
+        return None if self.problems else found
 
     def fps(self, text: str) -> float:
         try:
             fps = float(text)
         except ValueError:
             fps = 0.0
-        if not 0 < fps < float("inf"):
-            self.complain(("fps",), f"fps is {text!r}", "write the frames per second of the videos, for example 10")
-        return fps
+        if 0 < fps < float("inf"):
+            return fps
+        cure = "write the frames per second of the videos, for example 10"
+        self.problems.append((("fps",), f"fps is {text!r}", cure))
+        return 1.0
 
-    def components(self, entries: list[_Component]) -> list[Component]:
-        components: list[Component] = []
-        for number, entry in enumerate(entries):
-            if entry.name in self.names:
-                problem = f"component {entry.name!r} is there twice"
-                self.complain(("components", number), problem, "give each component a name of its own")
-            try:
-                components.append(Component(entry.name, entry.colour))
-            except InputError as error:
-                self.complain(("components", number), error.problem, error.cure)
-            self.names.append(entry.name)
-        if not entries:
-            self.complain(("components",), "there are no components", "list their names, one per line, each after '- '")
-        self.components_are_sure = not self.problems
-        return components
+    def component(self, number: int, entry: _Component) -> Component:
+        try:
+            return Component(entry.name, entry.colour)
+        except InputError as error:
+            self.problems.append((("components", number), error.problem, error.cure or "give it another name"))
+            return Component(f"component {number}")
 
-    def order(self, entries: dict[str, list[list[str]]]) -> dict[str, tuple[tuple[str, ...], ...]]:
-        order = {name: tuple(tuple(choice) for choice in choices if choice) for name, choices in entries.items()}
-        for name, choices in order.items():
-            for other in (name, *(other for choice in choices for other in choice)):
-                self.known(other, ("order", name))
-        for name in cycle_members(self.names, order):
-            others = ", ".join(repr(a) for choice in order[name] for a in choice)
-            problem = f"the order has a cycle: {name!r} waits for {others}"
-            self.complain(("order", name), problem, "remove one of the lines")
-        return order
-
-    def known(self, name: str, place: Place) -> None:
-        if name not in self.names and self.components_are_sure:
-            cure = guess(name, self.names, f"there are: {', '.join(self.names)}")
-            self.complain(place, f"{name!r} is not a component", cure)
-
-    # ------------------------------------------------------------------ states
-    def bits(self, text: str, place: Place) -> StateBits:
+    def bits(self, text: str, place: Place) -> StateBits | None:
         if set(text) - {"0", "1"}:
-            self.complain(place, f"{text!r} is not a state", "write one digit per component, 1 present, 0 absent")
-            return ()
-        if len(text) != len(self.names) and self.components_are_sure:
-            digits = f"{len(text)} digit{'s' if len(text) > 1 else ''}"
-            problem = f"state {text} has {digits}, but the number of components is {len(self.names)}"
-            self.complain(place, problem, "write one digit per component, in their order")
+            cure = "write one digit per component, 1 present, 0 absent"
+            self.problems.append((place, f"{text!r} is not a state", cure))
+            return None
         return tuple(int(digit) for digit in text)
 
     def state(self, number: int, entry: _State) -> AssemblyState:
-        if entry.state:
-            bits = self.bits(entry.state, ("states", number))
-            return AssemblyState(number, StateKind.ASSEMBLY, entry.name or entry.state, bits or None)
+        bits = self.bits(entry.state, ("states", number)) if entry.state else None
+        if bits is not None:
+            return AssemblyState(number, StateKind.ASSEMBLY, entry.name or entry.state, bits)
         kind = StateKind.BACKGROUND if entry.background else StateKind.ERROR
-        return AssemblyState(number, kind, entry.background or entry.error, None)
+        return AssemblyState(number, kind, entry.background or entry.error)
 
-    def check_states(self, bare: Procedure, states: list[AssemblyState]) -> None:
-        seen: dict[StateBits, int] = {}
-        for state in states:
-            if state.bits is None:
-                continue
-            place, digits = ("states", state.state_class), bit_string(state.bits)
-            for problem in bare.bits_problems(state.bits):
-                self.complain(place, f"state {digits}: {problem}", _what_is_missing(bare, state.bits))
-            if state.bits in seen:
-                self.complain(place, f"state {digits} is class {seen[state.bits]} already", "remove one of them")
-            seen.setdefault(state.bits, state.state_class)
-
-    # ------------------------------------------------------------------ variants
     def variant(self, name: str, entry: _Variant) -> Variant:
         place = ("variants", name)
         initial = self.bits(entry.initial, (*place, "initial"))
-        steps = {self.step(text, (*place, "expected", number)) for number, text in enumerate(entry.expected)}
-        return Variant(name, initial, tuple(sorted(steps)))
+        steps = [self.step(text, (*place, "expected", number)) for number, text in enumerate(entry.expected)]
+        known = {step_id for step_id in steps if step_id is not None}
+        if initial is None or None in steps:  # nothing more can be said about it
+            return Variant(name, initial or (0,) * len(self.names), ())
+        return Variant(name, initial, tuple(sorted(known)))
 
-    def step(self, text: str, place: Place) -> int:
+    def step(self, text: str, place: Place) -> int | None:
         """A step by id, or in words: `install front wheel`, `remove front wheel`."""
+        kind, name = parse_step_words(text)
         if text.isascii() and text.isdigit():
             last = step_id_of(len(self.names) - 1, StepKind.REMOVE)
             if len(text) < 10 and int(text) <= last:
                 return int(text)
-            if self.components_are_sure:
-                self.complain(place, f"step id {text[:20]} does not exist", f"ids go from 0 to {last}")
-            return 0
-        kind, name = parse_step_words(text)
-        if kind is None:
+            problem, cure = f"step id {text[:20]} does not exist", f"ids go from 0 to {last}"
+        elif kind is None:
             part = text if text in self.names else "NAME"
             cure = f"write 'install {part}', 'incorrectly install {part}' or 'remove {part}'"
-            self.complain(place, f"{text!r} is not a step", cure)
-            return 0
-        self.known(name, place)
-        return step_id_of(self.names.index(name), kind) if name in self.names else 0
-
-    def check_variants(self, bare: Procedure, variants: dict[str, Variant]) -> None:
-        for name, variant in variants.items():
-            for problem in bare.variant_problems(variant):
-                unbuildable = bare.build_order(variant.initial) is None
-                cure = _what_is_missing(bare, variant.initial) if unbuildable else "change one of the two"
-                self.complain(("variants", name), f"variant {name!r}: {problem}", cure)
-
-
-def _what_is_missing(procedure: Procedure, bits: StateBits) -> str:
-    """A cure for a state that the order forbids: a component in it, and what that one needs."""
-    for k, component in enumerate(procedure.components):
-        if bits[k] and not procedure.can_install(bits, k):
-            present = {procedure.components[j].name for j, bit in enumerate(bits) if bit}
-            needs = next(choice for choice in procedure.order[component.name] if not present & set(choice))
-            return f"{component.name!r} needs {' or '.join(repr(name) for name in needs)}"
-    return "its components wait for each other"
+            problem = f"{text!r} is not a step"
+        elif name not in self.names:
+            problem, cure = unknown_component(name, self.names)
+        else:
+            return step_id_of(self.names.index(name), kind)
+        self.problems.append((place, problem, cure))
+        return None
