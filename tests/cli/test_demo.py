@@ -170,10 +170,7 @@ EVENTS = {
 
 @pytest.fixture
 def results(lamp: Procedure) -> dict[str, RecordingResult]:
-    return {
-        method: RecordingResult("one", LABELS, events, score(LABELS, events, procedure=lamp), 10.0)
-        for method, events in EVENTS.items()
-    }
+    return {method: RecordingResult("one", score(LABELS, events, procedure=lamp)) for method, events in EVENTS.items()}
 
 
 def test_the_steps_say_who_recognised_what_and_when(results: dict[str, RecordingResult], lamp: Procedure) -> None:
@@ -194,7 +191,7 @@ def test_one_sentence_says_how_it_went(results: dict[str, RecordingResult]) -> N
 
 
 def test_the_sentence_does_without_delays_where_nothing_was_recognised(lamp: Procedure) -> None:
-    nothing = RecordingResult("one", LABELS, (), score(LABELS, (), procedure=lamp), 10.0)
+    nothing = RecordingResult("one", score(LABELS, (), procedure=lamp))
     assert in_words({"detection": nothing}) == "Detection only recognised 0 of 2 steps, with no false alarm."
 
 

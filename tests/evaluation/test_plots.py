@@ -25,7 +25,7 @@ def summary_of(*pairs: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> S
     results = []
     for i, (truth, predicted) in enumerate(pairs):
         labels, events = (tuple(StepEvent(step, frame) for step, frame in rows) for rows in (truth, predicted))
-        results.append(RecordingResult(f"recording_{i}", labels, events, score(labels, events, fps=10), 10.0))
+        results.append(RecordingResult(f"recording_{i}", score(labels, events, fps=10)))
     return summarise(results)
 
 

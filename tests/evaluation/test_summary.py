@@ -26,7 +26,7 @@ def events(*pairs: tuple[int, int]) -> tuple[StepEvent, ...]:
 def result(
     name: str, labels: tuple[StepEvent, ...], predicted: tuple[StepEvent, ...], has_errors: bool | None = None
 ) -> RecordingResult:
-    return RecordingResult(name, labels, predicted, score(labels, predicted, fps=FPS), FPS, has_errors)
+    return RecordingResult(name, score(labels, predicted, fps=FPS), has_errors)
 
 
 # everything found after 1 s and 3 s; half of it found after 5 s; nothing found
@@ -122,7 +122,7 @@ def test_a_narrower_level_gives_a_narrower_interval() -> None:
 def scored(pos: float, f1: float, delay: float | None) -> RecordingResult:
     """A recording with given figures, without any steps."""
     scores = Scores(pos, f1, None if delay is None else delay * FPS, delay, 0, 0, 0, ())
-    return RecordingResult("r", (), (), scores, FPS)
+    return RecordingResult("r", replace(scores, fps=FPS))
 
 
 FIGURES = st.floats(0, 1)

@@ -137,13 +137,12 @@ def _rows(
 
 
 def _bound(recordings: list[OracleRecording], procedure: Procedure) -> dict[str, Any]:
-    from stormpsr.evaluation.baselines import wait_for_clear_view
+    from stormpsr.evaluation.baselines import ClearViewBound, wait_for_clear_view
 
     waits = [
         wait
         for recording in recordings
         for wait in wait_for_clear_view(recording.labels, [detection.frame for detection in recording.detections])
     ]
-    followed = [wait / procedure.fps for wait in waits if wait is not None]
-    mean = sum(followed) / len(followed) if followed else None
-    return {"mean_wait_seconds": mean, "n_followed": len(followed), "n_labels": len(waits)}
+    bound = ClearViewBound.of(waits, procedure.fps)
+    return {"mean_wait_seconds": bound.mean_wait_seconds, "n_followed": bound.n_followed, "n_labels": bound.n_labels}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stormpsr.data.boxes import LabelledBox, centre_boxes_file, read_centre_boxes
+from stormpsr.data.boxes import centre_boxes_file, read_centre_boxes
 from stormpsr.data.coco import COCO_FILE, read_coco_boxes
 from stormpsr.data.detection_csv import read_detection_table
 from stormpsr.data.events import StateDetection, StepEvent
@@ -62,16 +62,11 @@ def score_decoded(
     """Summarise the scores of events that `decode_recordings` returned."""
     results = [
         RecordingResult(
-            name=recording.name,
-            labels=recording.labels,
-            events=tuple(decoded),
-            scores=score(recording.labels, decoded, procedure=procedure, protocol=protocol),
-            fps=procedure.fps,
-            has_errors=contains_errors(
-                recording.labels, procedure, variant=recording.variant, timeline=recording.timeline
-            ),
+            own.name,
+            score(own.labels, decoded, procedure=procedure, protocol=protocol),
+            contains_errors(own.labels, procedure, variant=own.variant, timeline=own.timeline),
         )
-        for recording, decoded in zip(recordings, events, strict=True)
+        for own, decoded in zip(recordings, events, strict=True)
     ]
     return summarise(results, procedure)
 
@@ -101,6 +96,12 @@ class ClearViewBound:
     n_labels: int
     n_followed: int  # completions that any annotated view follows
     mean_wait_seconds: float | None
+
+    @classmethod
+    def of(cls, waits: Sequence[int | None], fps: float) -> ClearViewBound:
+        """From what `wait_for_clear_view` returns."""
+        followed = [wait / fps for wait in waits if wait is not None]
+        return cls(len(waits), len(followed), sum(followed) / len(followed) if followed else None)
 
 
 def read_detected(
@@ -146,10 +147,7 @@ def clear_view_bound(recordings: Sequence[RecordingFolder], procedure: Procedure
         if path.is_file():
             views = [box.frame for box in read_coco_boxes(path, procedure)]
             waits += wait_for_clear_view(read_steps(recording.path / STEPS_FILE, procedure), views)
-    if not waits:
-        return None
-    followed = [wait / procedure.fps for wait in waits if wait is not None]
-    return ClearViewBound(len(waits), len(followed), sum(followed) / len(followed) if followed else None)
+    return ClearViewBound.of(waits, procedure.fps) if waits else None
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,12 @@ def read_oracle_recording(
     on_note: OnNote | None = None,
 ) -> OracleRecording | None:
     """Labels and boxes of a recording; None if there are no boxes of it."""
-    boxes = _boxes_of(recording, boxes_folder, procedure, on_note)
+    if boxes_folder is None:
+        coco = recording.path / COCO_FILE
+        boxes = read_coco_boxes(coco, procedure) if coco.is_file() else None
+    else:
+        table = centre_boxes_file(boxes_folder, recording.name, recording.split)
+        boxes = None if table is None else read_centre_boxes(table, on_note=on_note)
     if boxes is None:
         return None
     for file in (STEPS_FILE, STATES_FILE):
@@ -194,16 +197,6 @@ def read_oracle_recording(
         n_boxes=len(boxes),
         n_boxes_without_class=classes.count(None),
     )
-
-
-def _boxes_of(
-    recording: RecordingFolder, boxes_folder: Path | None, procedure: Procedure, on_note: OnNote | None
-) -> list[LabelledBox] | None:
-    if boxes_folder is None:
-        path = recording.path / COCO_FILE
-        return read_coco_boxes(path, procedure) if path.is_file() else None
-    chosen = centre_boxes_file(boxes_folder, recording.name, recording.split)
-    return None if chosen is None else read_centre_boxes(chosen, on_note=on_note)
 
 
 def wait_for_clear_view(labels: Sequence[StepEvent], view_frames: Sequence[int]) -> list[int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -51,20 +51,21 @@ def pair_files(labels: Path, events: Path, split: str | None = None) -> list[Lab
         if not path.exists():
             raise InputError("there is no such file or folder", path=path)
     if labels.is_file() and events.is_file():
-        return [LabelledEvents(_name_of(labels), labels, events)]
+        own_name = not labels.name.startswith("PSR_")  # else the folder names the recording
+        return [LabelledEvents(labels.stem if own_name else labels.resolve().parent.name, labels, events)]
     if labels.is_file() or events.is_file():
-        raise InputError(
-            f"{labels} is a {_kind(labels)} and {events} a {_kind(events)}", cure="give two files or two folders"
-        )
+        kinds = ["file" if path.is_file() else "folder" for path in (labels, events)]
+        cure = "give two files or two folders"
+        raise InputError(f"{labels} is a {kinds[0]} and {events} a {kinds[1]}", cure=cure)
     recordings = _labelled_recordings(labels, events, split)
-    files = _EventFiles(events, (recording.name for recording in recordings))
+    files = _event_files(events, {recording.name for recording in recordings})
     pairs: list[LabelledEvents] = []
     for recording in recordings:
         path = recording.path / STEPS_FILE
         if not path.is_file():
             cure = f"make one from {STATES_FILE} with 'stormpsr labels convert', or take the recording away"
             raise InputError(f"recording {recording.name!r} has no {STEPS_FILE}", path=recording.path, cure=cure)
-        found = files.of(recording.name)
+        found = files[recording.name]
         if len(found) > 1:
             listed = ", ".join(str(entry.relative_to(events)) for entry in found[:3])
             cure = "keep one of them there"
@@ -89,43 +90,18 @@ def _labelled_recordings(labels: Path, events: Path, split: str | None) -> list[
     return recordings
 
 
-def _kind(path: Path) -> str:
-    return "folder" if path.is_dir() else "file"
-
-
-def _name_of(path: Path) -> str:
-    """The recording a label file belongs to: its folder's name, unless the file has a name of its own."""
-    return path.resolve().parent.name if path.name.startswith("PSR_") else path.stem
-
-
-class _EventFiles:
-    """The CSV files below a folder, by the recording whose events they may hold."""
-
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
-        self._by_stem: dict[str, list[Path]] = defaultdict(list)
-        self._by_prefix: dict[str, list[Path]] = defaultdict(list)
-        self._by_folder: dict[str, list[Path]] = defaultdict(list)
-        known = set(names)
-        for path in sorted(folder.rglob("*.csv")):
-            self._by_stem[path.stem].append(path)
-            self._by_folder[path.parent.name].append(path)
-            # `01_2_events.csv` belongs to recording `01_2` where there is one, not to `01`
-            words = path.stem.split("_")
-            begins = ("_".join(words[:n]) for n in range(len(words), 0, -1))
-            owner = next((begin for begin in begins if begin in known), None)
-            if owner is not None:
-                self._by_prefix[owner].append(path)
-
-    def of(self, name: str) -> list[Path]:
-        """The files of a recording, by the most telling of the rules that fits any."""
-        in_folder = self._by_folder.get(name, [])
-        rules = (
-            self._by_stem.get(name, []),
-            self._by_prefix.get(name, []),
-            [path for path in in_folder if path.name == STEPS_FILE],
-            in_folder,
-        )
-        return next((found for found in rules if found), [])
+def _event_files(folder: Path, names: Collection[str]) -> dict[str, list[Path]]:
+    """The CSV files below a folder by recording, for each those of the most telling rule that fits any."""
+    found: dict[tuple[str, int], list[Path]] = defaultdict(list)  # by recording and rule
+    for path in sorted(folder.rglob("*.csv")):
+        words = path.stem.split("_")
+        begins = ("_".join(words[:n]) for n in range(len(words), 0, -1))
+        # `01_2_events.csv` belongs to recording `01_2` where there is one, not to `01`
+        owner = next((begin for begin in begins if begin in names), None)
+        if owner is not None:
+            found[owner, 0 if owner == path.stem else 1].append(path)
+        found[path.parent.name, 2 if path.name == STEPS_FILE else 3].append(path)
+    return {name: next((found[name, rule] for rule in range(4) if (name, rule) in found), []) for name in names}
 
 
 WhenMissing = Literal["error", "empty", "skip"]
@@ -145,9 +121,10 @@ def score_files(
     on_note: OnNote | None = None,
 ) -> Summary:
     """Score two files, or two folders. `missing` says what to do with a recording that has no file of events."""
-    _check_settings(protocol, fps, window)
-    if variant is not None:
-        procedure.variant(variant)  # refuses an unknown one before any file is read
+    # settings that no recording could be scored with are refused before any file is read
+    nothing = [StepEvent(0, 0)]
+    score(nothing, nothing, fps=1.0 if fps is None else fps, protocol=protocol, window=window)
+    procedure.variant(variant)
     results: list[RecordingResult] = []
     for pair in pair_files(labels, events, split):
         if pair.events is None and missing == "skip":
@@ -155,42 +132,17 @@ def score_files(
         if pair.events is None and missing == "error":
             cure = "write an empty file if nothing was recognised, or choose --missing empty or --missing skip"
             raise InputError(f"no file of events for recording {pair.name!r}", path=events, cure=cure)
-        results.append(_score_pair(pair, procedure, protocol, fps, window, variant, on_note))
+        truth = read_steps(pair.labels, procedure, on_note=on_note)
+        predicted = [] if pair.events is None else _read_events(pair.events, procedure, on_note)
+        try:
+            scores = score(truth, predicted, procedure=procedure, fps=fps, protocol=protocol, window=window)
+        except InputError as error:
+            raise InputError(error.problem, path=error.path or pair.labels, line=error.line, cure=error.cure) from None
+        results.append(RecordingResult(pair.name, scores, _has_errors(pair, truth, procedure, variant)))
     if not results:
         cure = "a recording's events are in NAME.csv, NAME_*.csv or a folder NAME"
         raise InputError("not one recording has a file of events", path=events, cure=cure)
     return summarise(results, procedure)
-
-
-def _check_settings(protocol: Protocol, fps: float | None, window: int | None) -> None:
-    """Refuse settings that no recording could be scored with, before any file is read."""
-    nothing = [StepEvent(0, 0)]
-    score(nothing, nothing, fps=1.0 if fps is None else fps, protocol=protocol, window=window)
-
-
-def _score_pair(
-    pair: LabelledEvents,
-    procedure: Procedure,
-    protocol: Protocol,
-    fps: float | None,
-    window: int | None,
-    variant: str | None,
-    on_note: OnNote | None,
-) -> RecordingResult:
-    truth = read_steps(pair.labels, procedure, on_note=on_note)
-    predicted = [] if pair.events is None else _read_events(pair.events, procedure, on_note)
-    try:
-        scores = score(truth, predicted, procedure=procedure, fps=fps, protocol=protocol, window=window)
-    except InputError as error:
-        raise InputError(error.problem, path=error.path or pair.labels, line=error.line, cure=error.cure) from None
-    return RecordingResult(
-        name=pair.name,
-        labels=tuple(truth),
-        events=tuple(predicted),
-        scores=scores,
-        fps=fps or procedure.fps,
-        has_errors=_has_errors(pair, procedure, variant),
-    )
 
 
 def _read_events(path: Path, procedure: Procedure, on_note: OnNote | None) -> list[StepEvent]:
@@ -204,14 +156,16 @@ def _read_events(path: Path, procedure: Procedure, on_note: OnNote | None) -> li
         raise
 
 
-def _has_errors(pair: LabelledEvents, procedure: Procedure, variant: str | None) -> bool | None:
+def _has_errors(
+    pair: LabelledEvents, truth: Sequence[StepEvent], procedure: Procedure, variant: str | None
+) -> bool | None:
     """As published, from the raw labels or those with errors beside the labels; None if neither is there."""
     raw, full = pair.labels.with_name(STATES_FILE), pair.labels.with_name(STEPS_WITH_ERRORS_FILE)
     if not raw.is_file() and not full.is_file():
         return None
     found = procedure.variant(variant) if variant else procedure.variant_of_recording(pair.name)
     return contains_errors(
-        read_steps(pair.labels, procedure),
+        truth,
         procedure,
         variant=found.name if found else None,
         timeline=read_states(raw, procedure) if raw.is_file() else None,
@@ -224,22 +178,12 @@ def summary_csv(summary: Summary) -> str:
     """A row per recording."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(
-        [
-            "recording",
-            "has_errors",
-            "pos",
-            "f1",
-            "delay_seconds",
-            "true_positives",
-            "false_positives",
-            "false_negatives",
-        ]
-    )
+    counts = ("true_positives", "false_positives", "false_negatives")
+    writer.writerow(["recording", "has_errors", "pos", "f1", "delay_seconds", *counts])
     for result in summary.recordings:
         scores = result.scores
         delay = "" if scores.delay_seconds is None else f"{scores.delay_seconds:.4f}"
         errors = "" if result.has_errors is None else str(result.has_errors).lower()
-        counts = (scores.true_positives, scores.false_positives, scores.false_negatives)
-        writer.writerow([result.name, errors, f"{scores.pos:.6f}", f"{scores.f1:.6f}", delay, *counts])
+        figures = (f"{scores.pos:.6f}", f"{scores.f1:.6f}", delay, *(getattr(scores, name) for name in counts))
+        writer.writerow([result.name, errors, *figures])
     return buffer.getvalue()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -25,11 +24,22 @@ class RecordingResult:
     """One recording: what is true, what was predicted, and the scores."""
 
     name: str
-    labels: tuple[StepEvent, ...]
-    events: tuple[StepEvent, ...]
     scores: Scores
-    fps: float
     has_errors: bool | None = None  # whether the person made execution errors; None if nobody knows
+
+    @property
+    def labels(self) -> tuple[StepEvent, ...]:
+        return self.scores.labels
+
+    @property
+    def events(self) -> tuple[StepEvent, ...]:
+        return self.scores.events
+
+    @property
+    def fps(self) -> float:
+        if self.scores.fps is None:
+            raise InputError("these scores do not say what was scored", cure="take them from 'score'")
+        return self.scores.fps
 
     @cached_property
     def by_definition(self) -> Scores:
@@ -123,7 +133,7 @@ def summarise(
 
     Intervals come from resampling recordings, not steps: the steps of one person are not independent.
     """
-    results = [_result_of(i, one) if isinstance(one, Scores) else one for i, one in enumerate(recordings)]
+    results = [RecordingResult(f"recording {i}", r) if isinstance(r, Scores) else r for i, r in enumerate(recordings)]
     if not results:
         raise InputError("there is no recording to summarise")
     if not 0 < level < 1:
@@ -135,32 +145,24 @@ def summarise(
         cure = "score all recordings with the same one"
         raise InputError(f"scores of different protocols cannot be put together: {', '.join(protocols)}", cure=cure)
 
-    def group(wanted: Callable[[RecordingResult], bool]) -> GroupSummary | None:
-        chosen = [result for result in results if wanted(result)]
+    def group(has_errors: bool) -> GroupSummary | None:
+        chosen = [result for result in results if result.has_errors is has_errors]
         return _summarise_group(chosen, level, n_bootstrap, seed) if chosen else None
 
-    everything = group(lambda result: True)
-    assert everything is not None
     return Summary(
         protocol=results[0].scores.protocol,
         recordings=tuple(results),
-        all=everything,
-        without_errors=group(lambda result: result.has_errors is False),
-        with_errors=group(lambda result: result.has_errors is True),
+        all=_summarise_group(results, level, n_bootstrap, seed),
+        without_errors=group(False),
+        with_errors=group(True),
         steps=tuple(_summarise_steps(results, procedure)),
     )
-
-
-def _result_of(number: int, scores: Scores) -> RecordingResult:
-    if scores.fps is None:
-        raise InputError("these scores do not say what was scored", cure="take them from 'score'")
-    return RecordingResult(f"recording {number}", scores.labels, scores.events, scores, scores.fps)
 
 
 def _summarise_group(results: Sequence[RecordingResult], level: float, n_bootstrap: int, seed: int) -> GroupSummary:
     pos = np.array([result.scores.pos for result in results])
     f1 = np.array([result.scores.f1 for result in results])
-    delay = np.array([math.nan if r.scores.delay_seconds is None else r.scores.delay_seconds for r in results])
+    delay = np.array([result.scores.delay_seconds for result in results], dtype=np.float64)  # None becomes nan
     draws = np.random.default_rng(seed).integers(len(results), size=(n_bootstrap, len(results)))
     matched = ~np.isnan(delay)
     counts = [

@@ -75,7 +75,7 @@ class LabelledPredictions:
         """The scores of events."""
         fps = self.recording.fps
         scores = score(self.labels, events, procedure=procedure, fps=fps, protocol=protocol)
-        return RecordingResult(self.name, self.labels, tuple(events), scores, fps, self.has_errors(procedure))
+        return RecordingResult(self.name, scores, self.has_errors(procedure))
 
 
 class Seen(NamedTuple):

@@ -92,7 +92,7 @@ class Results:
 
         true = _events(labels, self.procedure) if labels is not None else []
         scores = score(true, self.events, procedure=self.procedure, fps=self.fps)
-        result = RecordingResult(self.source or self.procedure.name, tuple(true), tuple(self.events), scores, self.fps)
+        result = RecordingResult(self.source or self.procedure.name, scores)
         figure = plot_timeline(result, self.procedure, labelled=labels is not None)
         if path is None:
             return figure

@@ -118,14 +118,7 @@ def write_fake_run(
     summary = {}
     for method in methods:
         results = [
-            RecordingResult(
-                name=r.name,
-                labels=r.labels,
-                events=r.events[method],
-                scores=score(r.labels, r.events[method], fps=r.fps),
-                fps=r.fps,
-                has_errors=r.has_errors,
-            )
+            RecordingResult(r.name, score(r.labels, r.events[method], fps=r.fps), r.has_errors)
             for r in recordings
             if method in r.events
         ]
