@@ -30,7 +30,7 @@ from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_notes, 
 if TYPE_CHECKING:
     from stormpsr.data.labels import Note
     from stormpsr.evaluation.baselines import ClearViewBound, DetectedRecording, TunedBaseline
-    from stormpsr.evaluation.detection_metrics import Evaluation
+    from stormpsr.evaluation.detection_metrics import DetectionScores
     from stormpsr.procedure.model import Procedure
 
 
@@ -185,7 +185,7 @@ def eval_command(
     from stormpsr.data.annotated_frames import read_frames
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import predict_frames
-    from stormpsr.evaluation.detection_metrics import draw_evaluation, evaluate
+    from stormpsr.evaluation.detection_metrics import draw_evaluation, read_views, score_detections
 
     use_threads(threads)
     loaded = _load(detector, wrong_parts, device)
@@ -198,16 +198,17 @@ def eval_command(
         looks = predict_frames(loaded, chosen, on_progress=bar.count)
     # frames of either sort keep their weight, or else calibration would be judged on other odds than recordings have
     seen = looks[: len(frames.readable)] + looks[len(frames.readable) :] * every
-    evaluation = evaluate(seen, dataset.folders, procedure, min_confidence=min_confidence)
+    views = read_views(dataset.folders, procedure)
+    scores = score_detections(seen, procedure, min_confidence=min_confidence, views=views)
     milliseconds = _milliseconds_per_frame(loaded, chosen)
     paths: list[Path] = []
     if plots is not None:
         paths = draw_evaluation(plots, seen, procedure, min_confidence=min_confidence, uncalibrate=loaded.calibration)
     if as_json:
         about = {"detector": str(detector), "split": split, "milliseconds_per_frame": milliseconds}
-        print_json({**about, **evaluation.to_dict(), "images": [str(path) for path in paths]})
+        print_json({**about, **scores.to_dict(), "images": [str(path) for path in paths]})
         return
-    print_evaluation(f"{detector} on split {split!r}", evaluation, milliseconds)
+    print_evaluation(f"{detector} on split {split!r}", scores, milliseconds)
     for path in paths:
         typer.echo(str(path))
 
@@ -349,8 +350,8 @@ def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) ->
     return 1000 * median(taken)
 
 
-def print_evaluation(title: str, evaluation: Evaluation, milliseconds: float) -> None:
-    scores, wrong = evaluation.scores, evaluation.scores.wrong_parts
+def print_evaluation(title: str, scores: DetectionScores, milliseconds: float) -> None:
+    wrong = scores.wrong_parts
     rows = [
         ["mAP@50, readable frames", number(scores.map50)],
         ["mAP@50:95, readable frames", number(scores.map50_95)],
@@ -367,17 +368,17 @@ def print_evaluation(title: str, evaluation: Evaluation, milliseconds: float) ->
     print_table(
         f"{title}: {scores.n_readable} readable frames, {scores.n_unreadable} others", ["", ""], rows, right=(1,)
     )
-    silence = evaluation.silence
+    silence = scores.silence
     if silence is not None:
         typer.echo(
             f"obstructed frames: {silence.n_obstructed}, a confident detection in {number(silence.fired_obstructed)}, "
             f"of another state in {number(silence.fired_obstructed_wrong)}; clear frames in states without a class: "
             f"{silence.n_unlisted}, a confident detection in {number(silence.fired_unlisted)}"
         )
-    if evaluation.by_visibility:
+    if scores.by_visibility:
         table = [
             [f"{row.low:.2f} to {row.high:.2f}", str(row.n_frames), *map(number, _shares(row))]
-            for row in evaluation.by_visibility
+            for row in scores.by_visibility
         ]
         columns = ["share visible", "frames", "reported", "right of reported", "best guess right"]
         print_table("By how much of the parts shows", columns, table, right=(1, 2, 3, 4))

@@ -61,6 +61,29 @@ class WrongPartScores:
         return self.n_false_alarms / self.n_correct if self.n_correct else None
 
 
+@dataclass(frozen=True, slots=True)
+class VisibilityRow:
+    """Frames of which so much was visible."""
+
+    low: float
+    high: float
+    n_frames: int
+    reported: float | None  # share with a confident detection
+    right_of_reported: float | None  # of those, with the class of the labelled state
+    right: float | None  # of all frames, best guess however weak
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceScores:
+    """What is reported where nothing should be."""
+
+    n_obstructed: int
+    fired_obstructed: float | None  # share of obstructed frames with a confident detection
+    fired_obstructed_wrong: float | None  # share of obstructed frames with one that names another state
+    n_unlisted: int
+    fired_unlisted: float | None  # share of clear frames in states without a class
+
+
 @dataclass(frozen=True)
 class DetectionScores:
     """Everything measured on a set of frames."""
@@ -76,20 +99,23 @@ class DetectionScores:
     expected_calibration_error: float
     min_confidence: float
     wrong_parts: WrongPartScores
+    by_visibility: tuple[VisibilityRow, ...]  # this and `silence` where recordings say what can be seen
+    silence: SilenceScores | None
 
     def to_dict(self) -> dict[str, Any]:
         rates = {"recall": self.wrong_parts.recall, "false_alarm_rate": self.wrong_parts.false_alarm_rate}
         return {**asdict(self), "wrong_parts": {**asdict(self.wrong_parts), **rates}}
 
 
-def score_detections(seen: Sequence[PredictedFrame], procedure: Procedure, *, min_confidence: float) -> DetectionScores:
-    """All scores of the frames that a detector has seen."""
+def score_detections(
+    seen: Sequence[PredictedFrame], procedure: Procedure, *, min_confidence: float, views: Views | None = None
+) -> DetectionScores:
+    """All scores of the frames that a detector has seen. `views` says what could be seen, see `read_views`."""
     readable = [frame for frame in seen if frame.frame.box is not None]
     others = [frame for frame in seen if frame.frame.box is None]
     if not readable:
         raise InputError("there are no frames with boxes to score on")
     precision = average_precision(readable, procedure)
-    right_class = [f.best is not None and f.best.state_class == f.frame.state_class for f in readable]
     found = [any(f.is_right(d) and d.confidence >= min_confidence for d in f.detections) for f in readable]
     return DetectionScores(
         n_readable=len(readable),
@@ -97,19 +123,25 @@ def score_detections(seen: Sequence[PredictedFrame], procedure: Procedure, *, mi
         map50=precision.map50,
         map50_95=precision.map50_95,
         map50_all=average_precision(seen, procedure).map50 if others else precision.map50,
-        state_accuracy=float(np.mean(right_class)),
+        state_accuracy=float(np.mean([_reported(frame) == frame.frame.state_class for frame in readable])),
         found=float(np.mean(found)),
-        false_detections=false_detections(others, min_confidence),
+        false_detections=_mean([_reported(frame, min_confidence) is not None for frame in others]) or 0.0,
         expected_calibration_error=expected_error(*confidence_and_success(seen)),
         min_confidence=min_confidence,
         wrong_parts=score_wrong_parts(readable, procedure),
+        by_visibility=tuple(accuracy_by_visibility(seen, views, min_confidence)) if views else (),
+        silence=score_silence(seen, views, min_confidence) if views else None,
     )
 
 
-def false_detections(frames: Sequence[PredictedFrame], min_confidence: float) -> float:
-    """Share of frames with a detection at least so confident; 0 if there are no frames."""
-    fired = [frame.best is not None and frame.best.confidence >= min_confidence for frame in frames]
-    return float(np.mean(fired)) if fired else 0.0
+def _reported(frame: PredictedFrame, min_confidence: float = 0.0) -> int | None:
+    """The class of a frame's best detection; None if there is none so confident."""
+    best = frame.best
+    return best.state_class if best is not None and best.confidence >= min_confidence else None
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 # ---------------------------------------------------------------------- average precision
@@ -172,9 +204,9 @@ def confusion_matrix(seen: Sequence[PredictedFrame], procedure: Procedure, min_c
     nothing = len(procedure.states)
     counts = np.zeros((nothing + 1, nothing + 1), dtype=np.int64)
     for frame in seen:
-        best = frame.best
-        reported = best.state_class if best and best.confidence >= min_confidence else nothing
-        counts[reported, nothing if frame.frame.box is None else frame.frame.state_class] += 1
+        reported = _reported(frame, min_confidence)
+        true = nothing if frame.frame.box is None else frame.frame.state_class
+        counts[nothing if reported is None else reported, true] += 1
     return counts
 
 
@@ -183,17 +215,15 @@ def score_wrong_parts(readable: Sequence[PredictedFrame], procedure: Procedure) 
     error_classes = {state.state_class for state in procedure.states if state.kind is StateKind.ERROR}
     wrong = [frame for frame in readable if frame.frame.state_class in error_classes]
     correct = [frame for frame in readable if frame.frame.state_class not in error_classes]
-    reported = [frame.best is not None and frame.best.state_class in error_classes for frame in wrong]
-    as_correct = [frame.best is not None and frame.best.state_class not in error_classes for frame in wrong]
-    alarms = [frame.best is not None and frame.best.state_class in error_classes for frame in correct]
+    reported = [_reported(frame) for frame in wrong]
     named = [_names_a_culprit(frame) for frame in wrong]
     known = [value for value in named if value is not None]
     return WrongPartScores(
         n_wrong=len(wrong),
-        n_wrong_reported=sum(reported),
-        n_wrong_read_as_correct=sum(as_correct),
+        n_wrong_reported=sum(k in error_classes for k in reported),
+        n_wrong_read_as_correct=sum(k is not None and k not in error_classes for k in reported),
         n_correct=len(correct),
-        n_false_alarms=sum(alarms),
+        n_false_alarms=sum(_reported(frame) in error_classes for frame in correct),
         n_culprit_named=sum(known) if known else None,
     )
 
@@ -221,29 +251,6 @@ class View:
 Views = Mapping[tuple[str, int], View]  # by recording and frame
 
 
-@dataclass(frozen=True, slots=True)
-class VisibilityRow:
-    """Frames of which so much was visible."""
-
-    low: float
-    high: float
-    n_frames: int
-    reported: float | None  # share with a confident detection
-    right_of_reported: float | None  # of those, with the class of the labelled state
-    right: float | None  # of all frames, best guess however weak
-
-
-@dataclass(frozen=True, slots=True)
-class SilenceScores:
-    """What is reported where nothing should be."""
-
-    n_obstructed: int
-    fired_obstructed: float | None  # share of obstructed frames with a confident detection
-    fired_obstructed_wrong: float | None  # share of obstructed frames with one that names another state
-    n_unlisted: int
-    fired_unlisted: float | None  # share of clear frames in states without a class
-
-
 def read_views(recordings: Sequence[RecordingFolder], procedure: Procedure) -> dict[tuple[str, int], View]:
     """Views of the recordings that say what can be seen; empty if none does."""
     views: dict[tuple[str, int], View] = {}
@@ -269,8 +276,8 @@ def accuracy_by_visibility(
     for low, high in pairwise(edges):
         last = high == edges[-1]
         inside = [(f, v) for f, v in known if low <= v.visible < high or (last and v.visible >= high)]
-        right = [f.best is not None and f.best.state_class == v.state_class for f, v in inside]
-        sure = [f.best is not None and f.best.confidence >= min_confidence for f, _ in inside]
+        right = [_reported(f) == v.state_class for f, v in inside]
+        sure = [_reported(f, min_confidence) is not None for f, _ in inside]
         right_and_sure = [r for r, s in zip(right, sure, strict=True) if s]
         rows.append(VisibilityRow(low, high, len(inside), _mean(sure), _mean(right_and_sure), _mean(right)))
     return rows
@@ -284,52 +291,17 @@ def score_silence(seen: Sequence[PredictedFrame], views: Views, min_confidence: 
         view = views.get((frame.frame.recording, frame.frame.frame))
         if view is None:
             continue
-        fired = frame.best is not None and frame.best.confidence >= min_confidence
+        reported = _reported(frame, min_confidence)
         if not view.readable:
-            other = frame.best is not None and frame.best.state_class != view.state_class
-            obstructed.append((fired, fired and other))
+            obstructed.append((reported is not None, reported not in (None, view.state_class)))
         elif view.state_class is None:
-            unlisted.append(fired)
+            unlisted.append(reported is not None)
     return SilenceScores(
         n_obstructed=len(obstructed),
         fired_obstructed=_mean([fired for fired, _ in obstructed]),
         fired_obstructed_wrong=_mean([wrong for _, wrong in obstructed]),
         n_unlisted=len(unlisted),
         fired_unlisted=_mean(unlisted),
-    )
-
-
-def _mean(values: Sequence[bool]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores, and scores by visibility where recordings say what can be seen."""
-
-    scores: DetectionScores
-    by_visibility: tuple[VisibilityRow, ...]
-    silence: SilenceScores | None
-
-    def to_dict(self) -> dict[str, Any]:
-        rows = [asdict(row) for row in self.by_visibility]
-        silence = None if self.silence is None else asdict(self.silence)
-        return {**self.scores.to_dict(), "by_visibility": rows, "silence": silence}
-
-
-def evaluate(
-    seen: Sequence[PredictedFrame],
-    recordings: Sequence[RecordingFolder],
-    procedure: Procedure,
-    *,
-    min_confidence: float,
-) -> Evaluation:
-    """Score what a detector saw in frames of these recordings."""
-    views = read_views(recordings, procedure)
-    return Evaluation(
-        scores=score_detections(seen, procedure, min_confidence=min_confidence),
-        by_visibility=tuple(accuracy_by_visibility(seen, views, min_confidence)) if views else (),
-        silence=score_silence(seen, views, min_confidence) if views else None,
     )
 
 

@@ -98,8 +98,7 @@ def _draw_curve(axis: Axes, summary: Summary) -> None:
     axis.tick_params(labelsize=8)
     title = f"Share of {n_labels} steps recognised within t seconds (in the end: {shares[-1]:.0%})"
     axis.set_title(title if n_labels else "No steps are labelled", loc="left", fontsize=10)
-    axis.grid(alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
+    _open(axis)
 
 
 def _steps_of(result: RecordingResult) -> list[int]:
@@ -167,23 +166,23 @@ def plot_embeddings(
     states = [tuple(int(bit) for bit in row) for row in states_FC]
     in_order = list(dict.fromkeys(states))
     figure = _new_figure(13, 5.6)
+    from matplotlib import colormaps
+
     by_state, by_time = figure.subplots(1, 2)
-    _draw_path(by_state, point_F2)
-    colours = _spread_colours(len(in_order))
+    for axis in (by_state, by_time):
+        axis.plot(*point_F2.T, color="#bbbbbb", linewidth=0.4, zorder=1)  # a thin line from frame to frame
+        axis.set(xticks=[], yticks=[])
+    colours = colormaps["turbo"](np.linspace(0.05, 0.95, max(len(in_order), 2)))
     for i, state in enumerate(in_order):
         chosen = np.array([other == state for other in states])
         name = bit_string(state) if i < _MOST_NAMED_STATES else None
         by_state.scatter(*point_F2[chosen].T, s=14, color=colours[i], label=name, zorder=2)
     by_state.set_title(f"by state ({procedure.name}, in order of appearance)", fontsize=10)
     by_state.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    _draw_path(by_time, point_F2)
     seconds_F = np.arange(len(point_F2)) / fps
     drawn = by_time.scatter(*point_F2.T, s=14, c=seconds_F, cmap="viridis", zorder=2)
     figure.colorbar(drawn, ax=by_time, label="seconds")
     by_time.set_title("by time", fontsize=10)
-    for axis in (by_state, by_time):
-        axis.set_xticks([])
-        axis.set_yticks([])
     _write(figure, path)
 
 
@@ -197,23 +196,13 @@ def _project(embedding_FD: NDArray[np.float32], seed: int) -> NDArray[np.float32
     return np.asarray(projection.fit_transform(embedding_FD), dtype=np.float32)
 
 
-def _draw_path(axis: Any, point_F2: NDArray[np.float32]) -> None:
-    """A thin line from frame to frame."""
-    axis.plot(*point_F2.T, color="#bbbbbb", linewidth=0.4, zorder=1)
-
-
-def _spread_colours(n: int) -> NDArray[np.float64]:
-    from matplotlib import colormaps
-
-    return np.asarray(colormaps["turbo"](np.linspace(0.05, 0.95, max(n, 2))))
-
-
 _INK, _ACCENT, _PALE = "#22303c", "#1f6e8c", "#b9c4cc"
 
 
 def draw_precision_recall(path: Path, precision: AveragePrecision, procedure: Procedure) -> None:
     """A thin line per class, a thick one for their mean, at an overlap of 0.5."""
-    figure, axis = _figure(6.4, 4.8)
+    figure = _new_figure(6.4, 4.8)
+    axis = figure.add_subplot()
     recalls = np.linspace(0, 1, 101)
     for curve in precision.curve_by_class.values():
         axis.plot(recalls, curve, color=_PALE, linewidth=0.9)
@@ -226,7 +215,8 @@ def draw_precision_recall(path: Path, precision: AveragePrecision, procedure: Pr
     names = ", ".join(f"{procedure.states[k].name} {value:.2f}" for k, value in weakest)
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
     axis.set_title("Precision and recall" + (f"\nweakest: {names}" if names else ""), loc="left", fontsize=10)
-    _save(figure, axis, path)
+    _open(axis)
+    _write(figure, path, bbox_inches="tight")
 
 
 def draw_confusion(path: Path, counts: NDArray[np.int64], procedure: Procedure) -> None:
@@ -238,7 +228,8 @@ def draw_confusion(path: Path, counts: NDArray[np.int64], procedure: Procedure) 
     chosen = counts[np.ix_(used, used)]
     shares = chosen / np.maximum(chosen.sum(axis=0, keepdims=True), 1)
     side = 2.6 + 0.34 * len(used)
-    figure, axis = _figure(side + 0.6, side)
+    figure = _new_figure(side + 0.6, side)
+    axis = figure.add_subplot()
     image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for i, j in zip(*np.nonzero(shares >= 0.005), strict=True):
         colour = "white" if shares[i, j] > 0.6 else _INK
@@ -248,12 +239,13 @@ def draw_confusion(path: Path, counts: NDArray[np.int64], procedure: Procedure) 
     axis.set(xlabel="true state", ylabel="reported state")
     axis.set_title("Confusion, normalised per true state", loc="left", fontsize=10)
     figure.colorbar(image, ax=axis, fraction=0.04, pad=0.02)
-    _save(figure, axis, path, grid=False)
+    _write(figure, path, bbox_inches="tight")
 
 
 def draw_reliability(path: Path, named: Sequence[tuple[str, Reliability]]) -> None:
     """Share of right detections against confidence, for one or several calibrations."""
-    figure, axis = _figure(5.2, 4.8)
+    figure = _new_figure(5.2, 4.8)
+    axis = figure.add_subplot()
     axis.plot([0, 1], [0, 1], color=_PALE, linestyle="--", linewidth=1)
     colours = (_ACCENT, "#c2452d", "#2f9e63", "#8a5fb0")
     for (name, bins), colour in zip(named, colours, strict=False):
@@ -265,19 +257,14 @@ def draw_reliability(path: Path, named: Sequence[tuple[str, Reliability]]) -> No
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share of right detections", aspect="equal")
     axis.set_title("Reliability", loc="left", fontsize=10)
     axis.legend(loc="upper left", frameon=False, fontsize=8)
-    _save(figure, axis, path)
-
-
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = _new_figure(width, height)
-    return figure, figure.add_subplot()
-
-
-def _save(figure: Figure, axis: Axes, path: Path, *, grid: bool = True) -> None:
-    if grid:
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
+    _open(axis)
     _write(figure, path, bbox_inches="tight")
+
+
+def _open(axis: Axes) -> None:
+    """A faint grid, and no lines above and to the right."""
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 # ---------------------------------------------------------------------- figures as files

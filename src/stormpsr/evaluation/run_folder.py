@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,19 @@ class RecordingRun:
         return Path(data) / self.frames_path  # an absolute path replaces the folder
 
 
+_JSON_KEYS = (
+    *("name", "variant", "fps", "n_frames", "has_errors", "frames_path", "labels", "labels_with_errors", "events"),
+    *("readable", "visible_share", "visible_stride"),
+)
+_ARRAYS = {  # name in the file -> name here, and how it is stored
+    "detection_frame": ("detection_frame_M", np.int64),
+    "detection_class": ("detection_class_M", np.int64),
+    "detection_confidence": ("detection_confidence_M", np.float16),
+    "change_frame": ("change_frame_E", np.int64),
+    "change_probability": ("change_probability_EC", np.float16),
+}
+
+
 @dataclass(frozen=True)
 class Run:
     """A run folder that has been opened; recordings are read when they are asked for."""
@@ -104,49 +117,23 @@ def write_run(folder: str | Path, info: RunInfo, procedure: Procedure) -> None:
     """Write what is common to all recordings; they come first, one by one, with `write_recording`."""
     folder = Path(folder)
     procedure.save(folder / PROCEDURE_FILE)
-    content = {
-        "format": _FORMAT,
-        "title": info.title,
-        "model": info.model,
-        "data": info.data,
-        "split": info.split,
-        "protocol": info.protocol,
-        "procedure": PROCEDURE_FILE,
-        "methods": [{"name": m.name, "title": m.title, "settings": dict(m.settings)} for m in info.methods],
-        "summary": dict(info.summary),
-        "recordings": None if info.recordings is None else list(info.recordings),
-    }
+    content = {"format": _FORMAT, "procedure": PROCEDURE_FILE, **asdict(info)}
     write_json(folder / RUN_FILE, content, indent=None)
 
 
 def write_recording(folder: str | Path, recording: RecordingRun) -> None:
     """Write one recording of a run."""
     place = Path(folder) / RECORDINGS_FOLDER
-    arrays: dict[str, Any] = {
-        "detection_frame": recording.detection_frame_M.astype(np.int64),
-        "detection_class": recording.detection_class_M.astype(np.int64),
-        "detection_confidence": recording.detection_confidence_M.astype(np.float16),
-        "change_frame": recording.change_frame_E.astype(np.int64),
-        "change_probability": recording.change_probability_EC.astype(np.float16),
-        "evidence_stride": np.int64(recording.evidence_stride),
-        **{f"evidence_{name}": share_GS.astype(np.float16) for name, share_GS in recording.evidence.items()},
-    }
-    write_arrays(place / f"{recording.name}.npz", **arrays)
-    with_errors = recording.labels_with_errors
-    content = {
-        "name": recording.name,
-        "variant": recording.variant,
-        "fps": recording.fps,
-        "n_frames": recording.n_frames,
-        "has_errors": recording.has_errors,
-        "frames_path": recording.frames_path,
-        "labels": _label_rows(recording.labels),
-        "labels_with_errors": None if with_errors is None else _label_rows(with_errors),
-        "events": {method: _event_rows(events) for method, events in recording.events.items()},
-        "readable": None if recording.readable is None else [list(stretch) for stretch in recording.readable],
-        "visible_share": None if recording.visible_share is None else [round(v, 3) for v in recording.visible_share],
-        "visible_stride": recording.visible_stride,
-    }
+    arrays: dict[str, Any] = {key: getattr(recording, name).astype(kind) for key, (name, kind) in _ARRAYS.items()}
+    arrays |= {f"evidence_{name}": share_GS.astype(np.float16) for name, share_GS in recording.evidence.items()}
+    write_arrays(place / f"{recording.name}.npz", evidence_stride=np.int64(recording.evidence_stride), **arrays)
+    content = {key: getattr(recording, key) for key in _JSON_KEYS}
+    content["labels"] = _label_rows(recording.labels)
+    content["events"] = {method: _event_rows(events) for method, events in recording.events.items()}
+    if recording.labels_with_errors is not None:
+        content["labels_with_errors"] = _label_rows(recording.labels_with_errors)
+    if recording.visible_share is not None:
+        content["visible_share"] = [round(share, 3) for share in recording.visible_share]
     write_json(place / f"{recording.name}.json", content, indent=None)
 
 
@@ -172,37 +159,29 @@ def read_run(folder: str | Path) -> Run:
     if content.get("format") != _FORMAT:
         raise InputError(f"the format is {content.get('format')!r}, not {_FORMAT!r}", path=path)
     with _complaining(path):
-        info = RunInfo(
-            title=_of_kind(content, "title", str),
-            model=_of_kind(content, "model", str),
-            data=_of_kind(content, "data", str),
-            split=_of_kind(content, "split", str, type(None)),
-            protocol=_of_kind(content, "protocol", str),
-            methods=tuple(
-                MethodInfo(_of_kind(m, "name", str), _of_kind(m, "title", str), _of_kind(m, "settings", dict))
-                for m in _of_kind(content, "methods", list)
-            ),
-            summary=_of_kind(content, "summary", dict),
-            recordings=_names(content.get("recordings")),
-        )
+        info = _run_info(content)
     names = info.recordings
     if names is None:
         names = tuple(sorted(entry.stem for entry in (folder / RECORDINGS_FOLDER).glob("[!.]*.json")))
     return Run(folder, info, Procedure.load(folder / PROCEDURE_FILE), names)
 
 
-def _names(names: Any) -> tuple[str, ...] | None:
-    """Names of recordings that stay inside the folder, whoever wrote them."""
-    if names is None:
-        return None
-    if not isinstance(names, list):
-        raise TypeError(f"recordings is {names!r}")
+def _run_info(content: Mapping[str, Any]) -> RunInfo:
+    """What a run file says, if every value is of its kind and recordings have names that stay inside the folder."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        info: RunInfo = TypeAdapter(RunInfo).validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    names = info.recordings or ()
     for name in names:
-        if not isinstance(name, str) or not name or name.startswith(".") or "\\" in name or Path(name).name != name:
+        if not name or name.startswith(".") or "\\" in name or Path(name).name != name:
             raise ValueError(f"{name!r} is no name of a recording")
     if len(set(names)) < len(names):
         raise ValueError("a recording is named twice")
-    return tuple(names)
+    return info
 
 
 def read_recording(folder: str | Path, name: str) -> RecordingRun:
@@ -228,17 +207,13 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
             readable=None if readable is None else tuple((int(first), int(last)) for first, last in readable),
             visible_share=None if visible is None else tuple(float(share) for share in visible),
             visible_stride=int(content.get("visible_stride", 1)),
-            detection_frame_M=arrays["detection_frame"],
-            detection_class_M=arrays["detection_class"],
-            detection_confidence_M=arrays["detection_confidence"],
-            change_frame_E=arrays["change_frame"],
-            change_probability_EC=arrays["change_probability"],
             evidence={
                 key.removeprefix("evidence_"): array.astype(np.float16)
                 for key, array in arrays.items()
                 if key.startswith("evidence_") and key != "evidence_stride"
             },
             evidence_stride=int(arrays["evidence_stride"]),
+            **{name: arrays[key] for key, (name, _) in _ARRAYS.items()},
         )
 
 
