@@ -19,7 +19,6 @@ from stormpsr.procedure.model import (
     bit_string,
     parse_step_words,
     step_id_of,
-    step_words,
 )
 
 Order = dict[str, tuple[tuple[str, ...], ...]]
@@ -52,7 +51,7 @@ def test_a_component_has_three_steps_with_consecutive_ids() -> None:
 
 @pytest.mark.parametrize("kind", list(StepKind))
 def test_the_words_for_a_kind_of_step_read_back_as_that_kind(kind: StepKind) -> None:
-    assert parse_step_words(f"{step_words(kind)} front wheel") == (kind, "front wheel")
+    assert parse_step_words(f"{kind.words} front wheel") == (kind, "front wheel")
 
 
 def test_a_step_without_a_known_verb_has_no_kind() -> None:

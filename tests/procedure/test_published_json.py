@@ -195,7 +195,7 @@ def drop(place: int, key: str) -> Callable[[list[Entry]], object]:
         (change(5, description="Remove poll"), 'entry 6: \'description\' is "Remove poll"; write "Remove pole", as in'),
         (
             lambda entries: [{**e, "description": e["description"].replace("pole", "foot")} for e in entries],
-            "entry 4: 'foot' is the component of entry 1 already; names of components must differ",
+            "procedure 'lamp': component 'foot' is there twice; give each component a name of its own",
         ),
         (
             lambda entries: [{key: e[key] for key in e if key != "expected_in_assy"} for e in entries],

@@ -116,9 +116,9 @@ def test_the_templates_optional_order_can_be_switched_on_by_removing_the_hashes(
 @pytest.mark.parametrize(
     ("name", "components", "fps", "said"),
     [
-        ("lamp", [], 10, "a procedure needs components; name at least one"),
-        ("lamp", ["foot", " "], 10, "component 2 of 2 has an empty name"),
-        ("lamp", ["foot", "foot "], 10, "component 'foot' is there twice; name each one once"),
+        ("lamp", [], 10, "there are no components; name at least one"),
+        ("lamp", ["foot", " "], 10, "a component has an empty name; give each"),
+        ("lamp", ["foot", "foot "], 10, "component 'foot' is there twice; give each component a name of its own"),
         (" ", ["foot"], 10, "the procedure has an empty name"),
         ("lamp", ["foot"], 0, "fps is 0; give the frames per second"),
         ("lamp", ["foot"], float("nan"), "fps is nan"),

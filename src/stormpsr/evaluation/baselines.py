@@ -114,18 +114,19 @@ def read_detected(
         if not path.is_file():
             cure = "run 'stormpsr detect run' for this split first"
             raise InputError(f"no detections of recording {recording.name!r}", path=detections, cure=cure)
-        table = read_detection_table(path, procedure)
-        variant = procedure.variant_of_recording(recording.name)
-        found.append(
-            DetectedRecording(
-                name=recording.name,
-                variant=variant.name if variant else None,
-                labels=tuple(read_steps(recording.path / STEPS_FILE, procedure)),
-                timeline=read_states(recording.path / STATES_FILE, procedure),
-                detections=tuple(table.get(recording.name, ())),
-            )
-        )
+        detected = read_detection_table(path, procedure).get(recording.name, ())
+        found.append(DetectedRecording(*_labelled(recording, procedure), tuple(detected)))
     return found
+
+
+def _labelled(
+    recording: RecordingFolder, procedure: Procedure, on_note: OnNote | None = None
+) -> tuple[str, str | None, tuple[StepEvent, ...], StateTimeline]:
+    """Name, variant, steps and states of a recording."""
+    variant = procedure.variant_of_recording(recording.name)
+    labels = tuple(read_steps(recording.path / STEPS_FILE, procedure, on_note=on_note))
+    timeline = read_states(recording.path / STATES_FILE, procedure, on_note=on_note)
+    return recording.name, variant.name if variant else None, labels, timeline
 
 
 def tune_baseline(
@@ -179,24 +180,14 @@ def read_oracle_recording(
         if not (recording.path / file).is_file():
             cure = "it has to have both: steps to score against, and states that say what a box shows"
             raise InputError(f"recording {recording.name!r} has no {file}", path=recording.path, cure=cure)
-    labels = read_steps(recording.path / STEPS_FILE, procedure, on_note=on_note)
-    timeline = read_states(recording.path / STATES_FILE, procedure, on_note=on_note)
+    name, variant, labels, timeline = _labelled(recording, procedure, on_note)
     classes = [box.class_in(timeline, procedure) for box in boxes]
-    detections = [
+    detections = tuple(
         StateDetection(box.frame, state_class, confidence, box.box.to_xywh())
         for box, state_class in zip(boxes, classes, strict=True)
         if state_class is not None
-    ]
-    variant = procedure.variant_of_recording(recording.name)
-    return OracleRecording(
-        name=recording.name,
-        variant=variant.name if variant else None,
-        labels=tuple(labels),
-        timeline=timeline,
-        detections=tuple(detections),
-        n_boxes=len(boxes),
-        n_boxes_without_class=classes.count(None),
     )
+    return OracleRecording(name, variant, labels, timeline, detections, len(boxes), classes.count(None))
 
 
 def wait_for_clear_view(labels: Sequence[StepEvent], view_frames: Sequence[int]) -> list[int | None]:

@@ -12,7 +12,6 @@ import colorsys
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from stormpsr.procedure.model import Procedure, StateBits, StepKind, Variant, bit_string, step_id_of
 
@@ -40,7 +39,6 @@ class Change:
     after: int
     added: tuple[int, ...]
     removed: tuple[int, ...]
-    returns: bool = False  # towards the start, not away from it
 
     @property
     def n_steps(self) -> int:
@@ -54,23 +52,13 @@ class Change:
 
 @dataclass(frozen=True)
 class StateGraph:
-    """The states of a variant. The first node is its start; the changes lead away from it, but for returns."""
+    """The states of a variant. The first node is its start; changes lead away from it, but for ways back to the end."""
 
     variant: Variant
     nodes: tuple[StateNode, ...]
     changes: tuple[Change, ...]
     ends: tuple[int, ...]  # where all expected steps are done; if that is no state, where nothing leads on
     left_out: tuple[StateNode, ...]  # states that the variant's expected steps do not lead to
-
-    @cached_property
-    def layers(self) -> tuple[int, ...]:
-        """Per node, the number of states that may come before it (the longest way from the start)."""
-        layers = [0] * len(self.nodes)
-        for _ in self.nodes:
-            for change in self.changes:
-                upper, lower = (change.before, change.after)[:: -1 if change.returns else 1]
-                layers[lower] = max(layers[lower], layers[upper] + 1)
-        return tuple(layers)
 
 
 def state_graph(procedure: Procedure, variant_name: str | None = None) -> StateGraph:
@@ -131,7 +119,7 @@ def _ways_back(changes: Sequence[Change], efforts: Mapping[int, int], starts: li
             if change.before == place and to_go.get(change.after, -1) + change.n_steps == to_go[place]:
                 waiting.append(change.after)
                 if efforts[change.before] >= efforts[change.after]:
-                    found.append(replace(change, returns=True))
+                    found.append(change)
     return found
 
 

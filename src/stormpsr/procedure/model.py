@@ -32,20 +32,17 @@ class StepKind(IntEnum):
     def verb(self) -> str:
         return ("Install", "Incorrectly installed", "Remove")[self.value]
 
-
-_STEP_WORDS = {"install": StepKind.INSTALL, "incorrectly install": StepKind.INCORRECT, "remove": StepKind.REMOVE}
-
-
-def step_words(kind: StepKind) -> str:
-    """How a procedure file writes a kind of step: `install`, `incorrectly install`, `remove`."""
-    return next(words for words, known in _STEP_WORDS.items() if known is kind)
+    @property
+    def words(self) -> str:
+        """How a procedure file writes it."""
+        return ("install", "incorrectly install", "remove")[self.value]
 
 
 def parse_step_words(text: str) -> tuple[StepKind | None, str]:
     """`remove front wheel` as (REMOVE, "front wheel"); the kind is None if the text starts with no known word."""
-    for words, kind in _STEP_WORDS.items():
-        if text.lower().startswith(words + " "):
-            return kind, text[len(words) + 1 :].strip()
+    for kind in StepKind:
+        if text.lower().startswith(kind.words + " "):
+            return kind, text[len(kind.words) + 1 :].strip()
     return None, text
 
 
@@ -76,7 +73,7 @@ class Component:
 
     def __post_init__(self) -> None:
         if not self.name.strip():
-            raise InputError("a component has an empty name")
+            raise InputError("a component has an empty name", cure="give each component a name")
         if self.name != self.name.strip() or any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in self.name):
             cure = "leave out blanks around it, line breaks and control characters"
             raise InputError(f"a component is called {self.name!r}", cure=cure)
@@ -289,7 +286,7 @@ class Procedure:
     def _component_problems(self) -> Iterator[Complaint]:
         names = [component.name for component in self.components]
         if not names:
-            yield ("components",), "there are no components", "list their names, one per line, each after '- '"
+            yield ("components",), "there are no components", "name at least one"
         for k, name in enumerate(names):
             if name in names[:k]:
                 yield ("components", k), f"component {name!r} is there twice", "give each component a name of its own"

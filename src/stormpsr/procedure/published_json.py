@@ -65,8 +65,6 @@ def import_procedure_info(
     any other starts absent. A variant that expects no step at all is left out, unless its initial state is given.
     """
     path = Path(path)
-    if not 0 < fps < float("inf"):
-        raise InputError(f"fps is {fps:g}", cure="give the frames per second of the videos, for example 10")
     entries = _read_entries(path)
     try:
         names = _component_names(entries)
@@ -118,10 +116,6 @@ def _component_names(entries: Sequence[Entry]) -> list[str]:
         if verb or not name.strip():
             problem = f"entry {first + 1}: 'description' is {json.dumps(entries[first]['description'])}"
             raise InputError(problem, cure=f"write '{StepKind.INSTALL.verb} NAME'")
-        if name in names:
-            other = step_id_of(names.index(name), StepKind.INSTALL)
-            problem = f"entry {first + 1}: {name!r} is the component of entry {other + 1} already"
-            raise InputError(problem, cure="names of components must differ")
         names.append(name)
         for kind in StepKind:
             step_id = step_id_of(k, kind)

@@ -18,7 +18,6 @@ from stormpsr.procedure.model import (
     Variant,
     bit_string,
     step_id_of,
-    step_words,
 )
 
 
@@ -53,7 +52,7 @@ def procedure_text(procedure: Procedure) -> str:
         for step_id in variant.expected:
             step = procedure.steps[step_id]
             name = procedure.components[step.component_index].name
-            lines.append(f"      - {_quote(f'{step_words(step.kind)} {name}')}")
+            lines.append(f"      - {_quote(f'{step.kind.words} {name}')}")
     if procedure.order:
         lines += ["", "# what must be in place before a component; [a, b] means either will do", "order:"]
         for name, choices in procedure.order.items():
@@ -88,29 +87,13 @@ _TEMPLATE_NOTES = (
 )
 
 
-def _checked_names(component_names: Sequence[str]) -> list[str]:
-    """The names without spaces at their ends; an error that says which one is empty or there twice."""
-    names = [" ".join(name.split()) for name in component_names]
-    if not names:
-        raise InputError("a procedure needs components", cure="name at least one, with --component on the command line")
-    for place, name in enumerate(names, start=1):
-        if not name:
-            raise InputError(f"component {place} of {len(names)} has an empty name", cure="give each component a name")
-        if name in names[: place - 1]:
-            cure = "name each one once, for example 'left wheel' and 'right wheel'"
-            raise InputError(f"component {name!r} is there twice", cure=cure)
-    return names
-
-
 def new_procedure_text(name: str, component_names: Sequence[str], fps: float = 10.0) -> str:
     """A commented template: each component is installed once, in the order given, and the detector knows each stage."""
-    component_names = _checked_names(component_names)
+    component_names = [" ".join(word.split()) for word in component_names]
     n = len(component_names)
     name = " ".join(name.split())
     if not name:
         raise InputError("the procedure has an empty name", cure="give it one")
-    if not 0 < fps < float("inf"):
-        raise InputError(f"fps is {fps:g}", cure="give the frames per second of the videos, for example 10")
     stages = [tuple(int(k < done) for k in range(n)) for done in range(1, n + 1)]
     states = [AssemblyState(0, StateKind.BACKGROUND, "background")]
     states += [AssemblyState(i, StateKind.ASSEMBLY, bit_string(bits), bits) for i, bits in enumerate(stages, start=1)]

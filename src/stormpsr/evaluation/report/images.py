@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.sources import FrameSource, ImageFolder, Video
+from stormpsr.data.sources import ImageFolder, Video
 from stormpsr.errors import InputError
 from stormpsr.evaluation.run_folder import RecordingRun
 
@@ -57,7 +57,11 @@ class Album:
             return cls({}, "the run does not say where the frames are")
         found: dict[int, Image] = {}
         try:
-            for frame, image in _read(_source(place), sorted(set(frames))):
+            if not place.exists():
+                raise InputError("the frames are not there any more", path=place)
+            source = ImageFolder(place, complete=True) if place.is_dir() else Video.counted(place)
+            inside = sorted({frame for frame in frames if 0 <= frame < (source.n_frames or 0)})
+            for frame, image in zip(inside, source.images_at(inside), strict=True):
                 found[frame] = Image.of(image)
         except InputError as error:
             return cls(found, str(error))
@@ -86,16 +90,3 @@ class FrameReader:
             if self.on_progress:
                 self.on_progress(done, len(runs))
         return albums
-
-
-def _source(place: Path) -> FrameSource:
-    if place.is_dir():
-        return ImageFolder(place, complete=True)
-    if place.is_file():
-        return Video.counted(place)
-    raise InputError("the frames are not there any more", path=place)
-
-
-def _read(source: FrameSource, wanted: list[int]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    inside = [frame for frame in wanted if 0 <= frame < (source.n_frames or 0)]
-    return zip(inside, source.images_at(inside), strict=True)
