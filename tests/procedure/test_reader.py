@@ -169,7 +169,7 @@ THREE_DIGITS = (
         ),
         ("- wheel", "- wheel: big", ["5: a ':' makes a table of this name; put a name that contains ':' in quotes"]),
         ("- wheel", "- |\n    a\n    b", ["5: a text runs over several lines: 'a\\nb'"]),
-        ("  - base\n  - wheel\n", "", ["3: there are no components; name at least one"]),
+        ("  - base\n  - wheel\n", "", ["3: there are no components; list their names"]),
         ("  - base\n  - wheel\n", "  base\n", ["4: components must be a list; start each entry with '- '"]),
         # states
         ("'11'", "'111'", [f"9: {THREE_DIGITS}"]),

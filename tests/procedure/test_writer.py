@@ -116,7 +116,7 @@ def test_the_templates_optional_order_can_be_switched_on_by_removing_the_hashes(
 @pytest.mark.parametrize(
     ("name", "components", "fps", "said"),
     [
-        ("lamp", [], 10, "there are no components; name at least one"),
+        ("lamp", [], 10, "a procedure needs components; name at least one"),
         ("lamp", ["foot", " "], 10, "a component has an empty name; give each"),
         ("lamp", ["foot", "foot "], 10, "component 'foot' is there twice; give each component a name of its own"),
         (" ", ["foot"], 10, "the procedure has an empty name"),

@@ -286,7 +286,7 @@ class Procedure:
     def _component_problems(self) -> Iterator[Complaint]:
         names = [component.name for component in self.components]
         if not names:
-            yield ("components",), "there are no components", "name at least one"
+            yield ("components",), "there are no components", "list their names, one per line, each after '- '"
         for k, name in enumerate(names):
             if name in names[:k]:
                 yield ("components", k), f"component {name!r} is there twice", "give each component a name of its own"

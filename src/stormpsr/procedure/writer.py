@@ -89,6 +89,8 @@ _TEMPLATE_NOTES = (
 
 def new_procedure_text(name: str, component_names: Sequence[str], fps: float = 10.0) -> str:
     """A commented template: each component is installed once, in the order given, and the detector knows each stage."""
+    if not component_names:
+        raise InputError("a procedure needs components", cure="name at least one, with --component on the command line")
     component_names = [" ".join(word.split()) for word in component_names]
     n = len(component_names)
     name = " ".join(name.split())

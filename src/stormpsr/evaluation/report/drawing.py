@@ -93,7 +93,8 @@ def outlines(evidence_GS: NDArray[np.floating]) -> list[Outline]:
     if evidence_GS.ndim != 2 or not evidence_GS.size:
         return []
     levels_GS = np.nan_to_num(np.asarray(evidence_GS, dtype=np.float64), nan=0.0, posinf=1.0, neginf=0.0)
-    levels_PS = _thinned(np.clip(levels_GS, 0.0, 1.0))
+    size = -(-len(levels_GS) // _MOST_POINTS)  # the greatest of so many neighbours, so that no peak is lost
+    levels_PS = np.maximum.reduceat(np.clip(levels_GS, 0.0, 1.0), np.arange(0, len(levels_GS), size), axis=0)
     n_points = len(levels_PS)
     found: list[Outline] = []
     for step_id in np.flatnonzero(levels_PS.max(axis=0) >= _WORTH_DRAWING).tolist():
@@ -107,15 +108,6 @@ def outlines(evidence_GS: NDArray[np.floating]) -> list[Outline]:
                 begin, last, peak_at = (place / n_points for place in (first, end, top + 0.5))
                 found.append(Outline(step_id, path, begin, last, float(level_P[top]), peak_at))
     return sorted(found, key=lambda outline: (outline.first, outline.step_id))
-
-
-def _thinned(levels_GS: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The greatest of neighbouring values, so that no peak is lost."""
-    size = -(-len(levels_GS) // _MOST_POINTS)
-    padded = np.zeros((-(-len(levels_GS) // size) * size, levels_GS.shape[1]))
-    padded[: len(levels_GS)] = levels_GS
-    thinned: NDArray[np.float64] = padded.reshape(-1, size, levels_GS.shape[1]).max(axis=1)
-    return thinned
 
 
 def _outline_path(level_P: NDArray[np.float64], first: int, end: int) -> str:
@@ -351,8 +343,8 @@ class DelayAxis:
         )
 
 
-def share_within(content: Content, method: Method, limit_seconds: float) -> float | None:
-    """Share of the labelled steps that a method recognised within so many seconds."""
+def share_within(content: Content, method: Method, limit_seconds: float = math.inf) -> float | None:
+    """Share of the labelled steps that a method recognised within so many seconds, or ever."""
     n_labels = content.n_labels_of(method)
     return sum(delay.seconds <= limit_seconds for delay in content.delays(method)) / n_labels if n_labels else None
 

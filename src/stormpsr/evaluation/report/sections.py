@@ -50,15 +50,11 @@ def _lead(content: Content) -> Data | None:
         return None
     group = content.group(main, "all")
     return {
-        "recall": _recall(content, main) or 0.0,
+        "recall": share_within(content, main) or 0.0,
         "late_seconds": group.delay.value if group else None,
         "alarms": _alarms(content, main),
         "sentences": [*_compared(content, main, content.baseline), *_others(content, main)],
     }
-
-
-def _recall(content: Content, method: Method) -> float | None:
-    return share_within(content, method, math.inf)
 
 
 def _alarms(content: Content, method: Method) -> str:
@@ -119,7 +115,7 @@ def _others(content: Content, main: Method) -> list[str]:
             continue
         if group.delay.value is None or group.f1.value is None:
             continue
-        recall = _recall(content, method)
+        recall = share_within(content, method)
         found = "none" if recall is None else percent(recall)
         text = f"{method.title} took {seconds(group.delay.value)}, found {found} of the steps"
         sentences.append(f"{text} and raised {_alarms(content, method)}.")
