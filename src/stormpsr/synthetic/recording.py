@@ -274,7 +274,8 @@ def _coco_boxes(
 
 # ---------------------------------------------------------------------- in a process of its own
 def _say(message: dict[str, Any]) -> None:
-    print(json.dumps(message), flush=True)
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
