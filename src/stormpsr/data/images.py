@@ -97,7 +97,7 @@ class Placement:
 def letterbox(image: Image, size: int) -> tuple[Image, Placement]:
     """The image inside a square of `size` pixels, its proportions kept, the rest grey.
 
-    The paper squashes frames to a square. Here a thing has the same proportions to every network, whatever the camera.
+    The paper resizes frames to a square. Here a thing has the same proportions to every network, whatever the camera.
     """
     import cv2
 
