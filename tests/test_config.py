@@ -23,8 +23,8 @@ def complaint(text: str = "", *overrides: str) -> str:
     return str(caught.value)
 
 
-def test_three_presets_are_shipped() -> None:
-    assert shipped_presets() == ["paper-industreal", "paper-meccano", "synthetic"]
+def test_the_shipped_presets_are_listed() -> None:
+    assert shipped_presets() == ["paper-industreal", "paper-meccano", "synthetic", "trial"]
 
 
 @pytest.mark.parametrize("name", ["paper-industreal", "paper-meccano", "synthetic"])
