@@ -102,6 +102,12 @@ class ClearViewBound:
     n_followed: int  # completions that any annotated view follows
     mean_wait_seconds: float | None
 
+    @classmethod
+    def of(cls, waits: Sequence[int | None], fps: float) -> ClearViewBound:
+        """Waits in frames, None where no view follows."""
+        followed = [wait / fps for wait in waits if wait is not None]
+        return cls(len(waits), len(followed), sum(followed) / len(followed) if followed else None)
+
 
 def read_detected(
     recordings: Sequence[RecordingFolder], detections: Path, procedure: Procedure
@@ -148,8 +154,7 @@ def clear_view_bound(recordings: Sequence[RecordingFolder], procedure: Procedure
             waits += wait_for_clear_view(read_steps(recording.path / STEPS_FILE, procedure), views)
     if not waits:
         return None
-    followed = [wait / procedure.fps for wait in waits if wait is not None]
-    return ClearViewBound(len(waits), len(followed), sum(followed) / len(followed) if followed else None)
+    return ClearViewBound.of(waits, procedure.fps)
 
 
 @dataclass(frozen=True)
