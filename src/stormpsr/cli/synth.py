@@ -12,7 +12,7 @@ from stormpsr.cli.options import need
 from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.synthetic.stats import Comparison
+    from stormpsr.synthetic.overview import Comparison
 
 app = typer.Typer(help="Generate recordings of synthetic assemblies.", no_args_is_help=True)
 
