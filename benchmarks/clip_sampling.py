@@ -88,12 +88,13 @@ def candidates(options: argparse.Namespace) -> Iterator[Candidate]:
 
 def train(run: Candidate, encoder_folder: Path) -> Path:
     """The folder of the best checkpoint, trained first if it is not there."""
-    from stormpsr.cli.progress import TrainingBars  # after stormpsr.training, which prepares what it imports
+    from stormpsr.cli.output import Bar
+    from stormpsr.cli.train_progress import StageBar  # after stormpsr.training, which prepares what it imports
 
     folder = run.stage("temporal")
-    with TrainingBars() as bars:
-        callbacks = (bars.stage(run.name, "clips"),)
-        staged = replace(run, options=replace(run.options, callbacks=callbacks), on_progress=bars.frames)
+    with Bar(logged=True) as bar:
+        callbacks = (StageBar(run.name, "clips", bar),)
+        staged = replace(run, options=replace(run.options, callbacks=callbacks), on_progress=bar.named)
         if not folder.is_finished:
             train_temporal(staged, encoder_folder)
         else:

@@ -8,7 +8,8 @@ A page runs in an empty folder of its own. HTML comments, which readers do not s
 
 What a `console` block shows after a command must be what the command prints, with `...` for what is left out; where it
 shows nothing, anything may be printed. A command may fail only where an error is shown. Blocks that are only indented
-are commands if they begin with `stormpsr` (or `PYTHONPATH=. stormpsr`). Commands of make, pip and git are for the reader alone.
+are commands if they begin with `stormpsr` (or `PYTHONPATH=. stormpsr`). Commands of make, pip and git are for the
+reader alone.
 """
 
 from __future__ import annotations

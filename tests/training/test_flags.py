@@ -12,7 +12,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from stormpsr.cli.train_progress import TrainingBars, _StageBar
+from stormpsr.cli.output import Bar
+from stormpsr.cli.train_progress import StageBar
 from stormpsr.config import Config, parse_config
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
@@ -71,12 +72,11 @@ def test_two_batches_accumulated_are_one_batch_twice_as_large(
     still = [f"train_temporal.{key}={value}" for key, value in settings.items()]
     halves = (*still, "train_temporal.batch_size=4", "train_temporal.batches_per_epoch=4")
     wholes = (*still, "train_temporal.batch_size=8", "train_temporal.batches_per_epoch=2")
-    counts, bar = (Steps(), Steps()), TrainingBars().stage("temporal", "clips")
+    counts, bar = (Steps(), Steps()), StageBar("temporal", "clips", Bar())
     accumulated = train_temporal(
         run_in(tmp_path / "a", *halves, accumulate_batches=2, callbacks=(counts[0], bar)), encoder_folder
     )
-    assert isinstance(bar, _StageBar)
-    assert bar._loss == pytest.approx(counts[0].losses[-1])  # of a whole batch, not of its share in a step
+    assert bar.loss == pytest.approx(counts[0].losses[-1])  # of a whole batch, not of its share in a step
     at_once = train_temporal(run_in(tmp_path / "b", *wholes, callbacks=(counts[1],)), encoder_folder)
     assert [count.steps for count in counts] == [2, 2]
     one, other = load_checkpoint(accumulated).tensors, load_checkpoint(at_once).tensors

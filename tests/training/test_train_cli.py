@@ -65,7 +65,7 @@ def test_all_stages_on_two_devices_are_refused(train: Train, tmp_path: Path) -> 
 
 
 def test_ctrl_c_says_how_to_go_on(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(run: object) -> Path:
+    def stop(*_: object) -> Path:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stormpsr.training.stages.train_encoder", stop)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from stormpsr.cli.options import BoxesOption, DataProcedureOption, need, procedure_of
-from stormpsr.cli.output import JsonFlag, print_json, print_table
+from stormpsr.cli.output import JsonFlag, answer, print_json, print_table
 
 app = typer.Typer(help="Exchange box annotations with other tools.", no_args_is_help=True)
 
@@ -48,7 +48,7 @@ def export_command(
     if as_json:
         print_json({"folder": str(out), "format": box_format, "splits": counts})
         return
-    rows = [[name, *(str(count[key]) for key in ("images", "boxes", "without_box"))] for name, count in counts.items()]
+    rows = [[name, *(count[key] for key in ("images", "boxes", "without_box"))] for name, count in counts.items()]
     print_table(f"{box_format.upper()}: {out}", ["split", "images", "boxes", "without box"], rows, right=(1, 2, 3))
 
 
@@ -76,7 +76,5 @@ def import_command(
     loaded = procedure_of(into, procedure)
     folders = {recording.name: recording.path for recording in find_recordings(into)}
     counts = write_recording_boxes(read_exchange(source, loaded), folders, replace=replace)
-    if as_json:
-        print_json({"into": str(into), "boxes": counts})
-        return
-    typer.echo(f"{sum(counts.values())} boxes into {len(counts)} recordings: {into}")
+    said = f"{sum(counts.values())} boxes into {len(counts)} recordings: {into}"
+    answer(as_json, {"into": str(into), "boxes": counts}, said)

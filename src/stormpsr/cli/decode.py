@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import ProcedureOption, given, settings_of
+from stormpsr.cli.options import ProcedureOption, VariantOption, given, settings_of
 from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes, print_table
 from stormpsr.decoding.methods import method_help
 
@@ -25,13 +25,9 @@ def decode_command(
     ],
     procedure: ProcedureOption,
     method: Annotated[
-        str,
-        typer.Option(metavar="METHOD", help=f"The baselines of IndustReal and more: {method_help(['detection'])}"),
+        str, typer.Option(metavar="METHOD", help=f"The baselines of IndustReal and more: {method_help(['detection'])}")
     ] = "expected",
-    variant: Annotated[
-        str | None,
-        typer.Option(help="Variant of the procedure.", show_default="the one in the recording's name, else the first"),
-    ] = None,
+    variant: VariantOption = None,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -85,12 +81,15 @@ def decode_command(
         target.parent.mkdir(parents=True, exist_ok=True)
         write_steps(target, events[name], loaded, with_confidence=True)
     if as_json:
-        _print_json(events, method, targets)
+        plain = {
+            name: [{"frame": e.frame, "step_id": e.step_id, "confidence": e.confidence} for e in found]
+            for name, found in events.items()
+        }
+        print_json({"method": method, "events": plain, "written": [str(target) for target in targets.values()]})
         return
     for name, found in events.items():
         rows_text = [
-            [str(e.frame), f"{e.frame / loaded.fps:.1f}", str(e.step_id), loaded.step(e.step_id).description]
-            for e in found
+            [e.frame, f"{e.frame / loaded.fps:.1f}", e.step_id, loaded.step(e.step_id).description] for e in found
         ]
         title = f"{name}: {counted(len(found), 'step')} ({method})"
         if rows_text:
@@ -143,11 +142,3 @@ def _targets(out: Path, names: Iterable[str], files: Iterable[Path]) -> dict[str
         if targets[name].resolve() in sources:
             raise InputError("this would overwrite the detections", path=targets[name], cure="choose another --out")
     return targets
-
-
-def _print_json(events: dict[str, list[StepEvent]], method: str, targets: dict[str, Path]) -> None:
-    rows = {
-        name: [{"frame": e.frame, "step_id": e.step_id, "confidence": e.confidence} for e in found]
-        for name, found in events.items()
-    }
-    print_json({"method": method, "events": rows, "written": [str(target) for target in targets.values()]})

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from stormpsr.cli.options import (
-    BoxesOption,
-    DataProcedureOption,
-    DeviceOption,
-    DevicesOption,
-    PrecisionOption,
-    ProcedureOption,
-    Split,
-    Threads,
-    WorkersOption,
-    given,
-    need,
-    procedure_of,
-    settings_of,
-    use_threads,
-)
-from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_notes, print_table
+from stormpsr.cli import options
+from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
     from stormpsr.data.labels import Note
-    from stormpsr.evaluation.baselines import ClearViewBound, DetectedRecording, TunedBaseline
     from stormpsr.evaluation.detection_metrics import DetectionScores
-    from stormpsr.procedure.model import Procedure
-
 
 app = typer.Typer(help="Train, evaluate and run assembly state detectors.", no_args_is_help=True)
 
@@ -46,14 +28,11 @@ def train_command(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector. Interrupted training is resumed.")],
     detector: Annotated[
-        str,
-        typer.Option(help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class."),
+        str, typer.Option(help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class.")
     ] = "compact",
-    procedure: DataProcedureOption = None,
-    boxes: BoxesOption = None,
-    images: Annotated[
-        list[Path] | None, typer.Option(help="Folder of single images, as 'synth states' draws them; may be repeated.")
-    ] = None,
+    procedure: options.DataProcedureOption = None,
+    boxes: options.BoxesOption = None,
+    images: options.ImagesOption = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default="900")] = None,
     batch_size: Annotated[int | None, typer.Option(min=2, help="Images per step.", show_default="32")] = None,
     negative_ratio: Annotated[
@@ -67,14 +46,13 @@ def train_command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder for decoded frames; 'train' can share it.", show_default="none is kept"),
+        Path | None, typer.Option(help="Folder for decoded frames; 'train' can share it.", show_default="none is kept")
     ] = None,
-    device: DeviceOption = "auto",
-    devices: DevicesOption = 1,
-    precision: PrecisionOption = "32-true",
-    workers: WorkersOption = 0,
-    threads: Threads = None,
+    device: options.DeviceOption = "auto",
+    devices: options.DevicesOption = 1,
+    precision: options.PrecisionOption = "32-true",
+    workers: options.WorkersOption = 0,
+    threads: options.Threads = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train an assembly state detector.
@@ -84,9 +62,7 @@ def train_command(
 
     Example: stormpsr detect train data/vehicle --images data/vehicle_states --out detectors/vehicle
     """
-    need("training a detector", "train")
-    from dataclasses import replace
-
+    options.need("training a detector", "train")
     import torch
 
     from stormpsr.data.annotated_frames import read_frames, read_images
@@ -98,33 +74,28 @@ def train_command(
 
     if (out / "config.yaml").is_file():
         raise InputError("a trained detector is there already", path=out, cure="choose another folder, or delete it")
-    use_threads(threads)
-    loaded = procedure_of(data, procedure)
+    options.use_threads(threads)
+    loaded = options.procedure_of(data, procedure)
     notes: list[Note] = []
     train = read_frames(data, "train", loaded, boxes_folder=boxes, on_note=notes.append)
     val = read_frames(data, "val", loaded, boxes_folder=boxes, on_note=notes.append)
     print_notes(notes)
     train = train.with_images([p for folder in images or () for p in read_images(folder, loaded)])
-    batch = replace(BatchSettings(), **given(batch_size=batch_size, negative_ratio=negative_ratio))
-    settings = replace(TrainingSettings(seed=seed, batch=batch), **given(steps=steps, learning_rate=learning_rate))
+    batch = BatchSettings(**options.given(batch_size=batch_size, negative_ratio=negative_ratio))
+    own = options.given(steps=steps, learning_rate=learning_rate)
+    settings = TrainingSettings(seed=seed, batch=batch, **own)
     torch.manual_seed(seed)  # for the layers that begin with random numbers
-    made = make_detector(detector, loaded, settings_of(setting or []))
+    made = make_detector(detector, loaded, options.settings_of(setting or []))
     if not as_json:
         typer.echo(
             f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
             f"{len(train.images)} single images; validation {len(val.readable)} and {len(val.unreadable)}"
         )
-    from stormpsr.cli.train_progress import TrainingBars
+    from stormpsr.cli.train_progress import StageBar  # after stormpsr.training, which prepares what it imports
 
+    fit = FitOptions(device=device, devices=devices, precision=precision, workers=workers)
     started, busy = time.perf_counter(), time.process_time()
-    with TrainingBars() as bars:
-        options = FitOptions(
-            device=device,
-            devices=devices,
-            precision=precision,
-            workers=workers,
-            callbacks=(bars.stage("detector", "images"),),
-        )
+    with Bar(logged=True) as bar:
         try:
             metrics = train_detector(
                 made,
@@ -132,10 +103,10 @@ def train_command(
                 val,
                 settings,
                 folder=out,
-                options=options,
+                options=replace(fit, callbacks=(StageBar("detector", "images", bar),)),
                 cache_folder=cache,
-                on_progress=bars.frames,
-                on_step=bars.step,
+                on_progress=bar.named,
+                on_step=lambda step, of, loss: bar.named("steps", step, of, f"loss {loss:.2f}"),
             )
         except KeyboardInterrupt:
             typer.echo("the same command goes on after the last whole epoch", err=True)
@@ -150,19 +121,20 @@ def train_command(
     made.save(out)
     right = metrics.get("right")
     calibration = {"temperature": made.calibration.temperature, "bias": made.calibration.bias}
-    if as_json:
-        print_json({"folder": str(out), "minutes": minutes, "share_right_val": right, "calibration": calibration})
-        return
     said = "" if right is None else f", {right:.1%} of readable validation frames right"
-    typer.echo(f"trained in {minutes:.1f} minutes{said}: {out}")
+    answer(
+        as_json,
+        {"folder": str(out), "minutes": minutes, "share_right_val": right, "calibration": calibration},
+        f"trained in {minutes:.1f} minutes{said}: {out}",
+    )
 
 
 @app.command("eval")
 def eval_command(
     detector: Detector,
     data: Data,
-    split: Split = "test",
-    boxes: BoxesOption = None,
+    split: options.Split = "test",
+    boxes: options.BoxesOption = None,
     every: Annotated[int, typer.Option(min=1, help="Use every Nth frame without a readable state, with weight N.")] = 1,
     min_confidence: MinConfidence = 0.5,
     wrong_parts: Annotated[
@@ -170,8 +142,8 @@ def eval_command(
         typer.Option(help="How the compact detector reports wrong parts.", show_default="as it was trained"),
     ] = None,
     plots: Annotated[Path | None, typer.Option(help="Folder for plots.")] = None,
-    threads: Threads = None,
-    device: DeviceOption = "auto",
+    threads: options.Threads = None,
+    device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate a trained detector.
@@ -180,18 +152,23 @@ def eval_command(
 
     Example: stormpsr detect eval detectors/vehicle data/vehicle --split test --plots scores/
     """
-    need("scoring a detector", "detect")
-    need("scoring a detector", "detect", "faster_coco_eval")
+    options.need("scoring a detector", "detect", *options.PACKAGES["detect"], "faster_coco_eval")
     from stormpsr.data.annotated_frames import read_frames
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import predict_frames
+    from stormpsr.detectors.registry import load_detector
+    from stormpsr.errors import InputError
     from stormpsr.evaluation.detection_metrics import draw_evaluation, read_views, score_detections
 
-    use_threads(threads)
-    loaded = _load(detector, wrong_parts, device)
-    dataset = Dataset.open(data, split, loaded.procedure)
-    dataset.check(loaded.check_procedure)
+    options.use_threads(threads)
+    loaded: Any = load_detector(detector, device=device)
+    if wrong_parts is not None:
+        if loaded.kind != "compact":
+            raise InputError(f"a {loaded.kind} detector has one error class", cure="leave --wrong-parts out")
+        loaded.wrong_parts = wrong_parts
     procedure = loaded.procedure
+    dataset = Dataset.open(data, split, procedure)
+    dataset.check(loaded.check_procedure)
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
     with Bar("frames", enabled=not as_json) as bar:
@@ -208,7 +185,7 @@ def eval_command(
         about = {"detector": str(detector), "split": split, "milliseconds_per_frame": milliseconds}
         print_json({**about, **scores.to_dict(), "images": [str(path) for path in paths]})
         return
-    print_evaluation(f"{detector} on split {split!r}", scores, milliseconds)
+    _print_evaluation(f"{detector} on split {split!r}", scores, milliseconds)
     for path in paths:
         typer.echo(str(path))
 
@@ -220,14 +197,12 @@ def run_command(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for one NAME.csv per recording. Existing files are kept.")
     ],
-    split: Annotated[
-        Literal["train", "val", "test"] | None, typer.Option(help="Which recordings to use.", show_default="all")
-    ] = None,
+    split: options.AnySplit = None,
     every: Annotated[int, typer.Option(min=1, help="Use every Nth frame only.")] = 1,
     min_confidence: MinConfidence = 0.1,
-    procedure: DataProcedureOption = None,
-    threads: Threads = None,
-    device: DeviceOption = "auto",
+    procedure: options.DataProcedureOption = None,
+    threads: options.Threads = None,
+    device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Detect states in recordings.
@@ -236,14 +211,14 @@ def run_command(
 
     Example: stormpsr detect run detectors/vehicle data/vehicle --split test --out detections/test
     """
-    need("detecting", "detect")
+    options.need("detecting", "detect")
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import detect_recordings
     from stormpsr.detectors.registry import load_detector
     from stormpsr.files import digest
     from stormpsr.procedure.model import Procedure
 
-    use_threads(threads)
+    options.use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
     dataset = Dataset.open(data, split, loaded.procedure)
     dataset.check(loaded.check_procedure)
@@ -255,12 +230,10 @@ def run_command(
             digest=digest(detector, without=["metrics.json"]),
             min_confidence=min_confidence,
             every=every,
-            on_progress=bar.recording,
+            on_progress=bar.named,
         )
-    if as_json:
-        print_json({"folder": str(out), "made": result.made, "skipped": result.skipped})
-        return
-    typer.echo(f"{len(result.made)} recordings, {len(result.skipped)} were there already: {out}")
+    said = f"{len(result.made)} recordings, {len(result.skipped)} were there already: {out}"
+    answer(as_json, {"folder": str(out), "made": result.made, "skipped": result.skipped}, said)
 
 
 @app.command("steps")
@@ -268,7 +241,7 @@ def steps_command(
     data: Data,
     val: Annotated[Path, typer.Option(help="Folder of detections of the validation split, for tuning.")],
     test: Annotated[Path, typer.Option(help="Folder of detections of the test split, for scoring.")],
-    procedure: DataProcedureOption = None,
+    procedure: options.DataProcedureOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Score the baselines B1, B2 and B3.
@@ -281,19 +254,32 @@ def steps_command(
     from stormpsr.data.layouts import find_recordings
     from stormpsr.evaluation.baselines import METHODS, clear_view_bound, read_detected, tune_baseline
 
-    loaded = procedure_of(data, procedure)
+    loaded = options.procedure_of(data, procedure)
     tuning = read_detected(find_recordings(data, "val"), val, loaded)
     folders = find_recordings(data, "test")
     scoring = read_detected(folders, test, loaded)
     tuned = [tune_baseline(name, method, tuning, loaded) for name, method in METHODS]
-    rows = step_rows(tuned, scoring, loaded)
+    rows: list[dict[str, Any]] = []
+    for baseline in tuned:
+        group = baseline.score(scoring, loaded).all
+        about = {"decoder": f"{baseline.name} ({baseline.method})", "setting": baseline.setting}
+        figures = {"pos": group.pos, "f1": group.f1, "delay_seconds": group.delay_seconds}
+        rows.append({**about, "val_f1": baseline.tuning_f1, **figures})
     bound = clear_view_bound(folders, loaded)
     if as_json:
-        from dataclasses import asdict
-
-        print_json({"rows": rows, "bound": None if bound is None else asdict(bound), "n_recordings": len(scoring)})
+        print_json({"rows": rows, "bound": bound and asdict(bound), "n_recordings": len(scoring)})
         return
-    print_steps(rows, bound, len(scoring))
+    table = []
+    for row in rows:
+        scores = [number(row[key]) for key in ("val_f1", "pos", "f1")]
+        table.append([row["decoder"], f"{row['setting']:g}", *scores, number(row["delay_seconds"], 1)])
+    columns = ["decoder", "threshold", "F1 on val", "POS", "F1", "tau (s)"]
+    print_table(f"Detection only, {len(scoring)} test recordings", columns, table, right=range(1, 6))
+    if bound is not None:
+        typer.echo(
+            f"wait from a completion to the next clear view: mean {number(bound.mean_wait_seconds, 1)} s over "
+            f"{bound.n_followed} of {bound.n_labels} completions; no detector of whole states can be faster"
+        )
 
 
 @app.command("adopt")
@@ -301,7 +287,7 @@ def adopt_command(
     weights: Annotated[
         Path, typer.Argument(help="A .pt file of ultralytics. Loading it can run code: only use files you trust.")
     ],
-    procedure: ProcedureOption,
+    procedure: options.ProcedureOption,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector.")],
     image_size: Annotated[int, typer.Option(help="Image size that it was trained with, in pixels.")] = 640,
     as_json: JsonFlag = False,
@@ -310,28 +296,13 @@ def adopt_command(
 
     Example: stormpsr detect adopt best.pt --procedure industreal --out detectors/published
     """
-    need("importing a YOLOv8", "detect")
+    options.need("importing a YOLOv8", "detect")
     from stormpsr.detectors.yolov8 import Yolov8Detector
     from stormpsr.procedure.model import Procedure
 
     made = Yolov8Detector.adopt(weights, Procedure.load(procedure), image_size=image_size)
     made.save(out)
-    if as_json:
-        print_json({"folder": str(out), "model": made.config.model})
-        return
-    typer.echo(f"{made.config.model}: {out}")
-
-
-def _load(folder: Path, wrong_parts: str | None, device: str) -> Any:
-    from stormpsr.detectors.registry import load_detector
-    from stormpsr.errors import InputError
-
-    loaded: Any = load_detector(folder, device=device)
-    if wrong_parts is not None:
-        if loaded.kind != "compact":
-            raise InputError(f"a {loaded.kind} detector has one error class", cure="leave --wrong-parts out")
-        loaded.wrong_parts = wrong_parts
-    return loaded
+    answer(as_json, {"folder": str(out), "model": made.config.model}, f"{made.config.model}: {out}")
 
 
 def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) -> float:
@@ -350,7 +321,7 @@ def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) ->
     return 1000 * median(taken)
 
 
-def print_evaluation(title: str, scores: DetectionScores, milliseconds: float) -> None:
+def _print_evaluation(title: str, scores: DetectionScores, milliseconds: float) -> None:
     wrong = scores.wrong_parts
     rows = [
         ["mAP@50, readable frames", number(scores.map50)],
@@ -377,45 +348,9 @@ def print_evaluation(title: str, scores: DetectionScores, milliseconds: float) -
         )
     if scores.by_visibility:
         table = [
-            [f"{row.low:.2f} to {row.high:.2f}", str(row.n_frames), *map(number, _shares(row))]
+            [f"{row.low:.2f} to {row.high:.2f}", row.n_frames]
+            + [number(share) for share in (row.reported, row.right_of_reported, row.right)]
             for row in scores.by_visibility
         ]
         columns = ["share visible", "frames", "reported", "right of reported", "best guess right"]
-        print_table("By how much of the parts shows", columns, table, right=(1, 2, 3, 4))
-
-
-def _shares(row: Any) -> list[float | None]:
-    return [row.reported, row.right_of_reported, row.right]
-
-
-def step_rows(
-    tuned: Sequence[TunedBaseline], recordings: Sequence[DetectedRecording], procedure: Procedure
-) -> list[dict[str, Any]]:
-    rows = []
-    for baseline in tuned:
-        group = baseline.score(recordings, procedure).all
-        figures = {"pos": group.pos, "f1": group.f1, "delay_seconds": group.delay_seconds}
-        about = {"decoder": f"{baseline.name} ({baseline.method})", "setting": baseline.setting}
-        rows.append({**about, "val_f1": baseline.tuning_f1, **figures})
-    return rows
-
-
-def print_steps(rows: Sequence[dict[str, Any]], bound: ClearViewBound | None, n_recordings: int) -> None:
-    table = [
-        [
-            row["decoder"],
-            f"{row['setting']:g}",
-            number(row["val_f1"]),
-            number(row["pos"]),
-            number(row["f1"]),
-            number(row["delay_seconds"], 1),
-        ]
-        for row in rows
-    ]
-    columns = ["decoder", "threshold", "F1 on val", "POS", "F1", "tau (s)"]
-    print_table(f"Detection only, {n_recordings} test recordings", columns, table, right=(1, 2, 3, 4, 5))
-    if bound is not None:
-        typer.echo(
-            f"wait from a completion to the next clear view: mean {number(bound.mean_wait_seconds, 1)} s over "
-            f"{bound.n_followed} of {bound.n_labels} completions; no detector of whole states can be faster"
-        )
+        print_table("By how much of the parts shows", columns, table, right=range(1, 5))

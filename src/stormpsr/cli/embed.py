@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from stormpsr.cli.options import DeviceOption, need
-from stormpsr.cli.output import JsonFlag, print_json
+from stormpsr.cli.output import Bar, JsonFlag, answer
 
 app = typer.Typer(help="Compute embeddings of frames and plot them.", no_args_is_help=True)
 
@@ -40,29 +40,25 @@ def make_command(
     Example: stormpsr embed make runs/vehicle/encoder/best --data data/vehicle --out embeddings/vehicle
     """
     need("embedding", "train")
-    import stormpsr.training  # noqa: F401  # first: it prepares what the progress bars import
-    from stormpsr.cli.train_progress import TrainingBars
     from stormpsr.data.dataset import Dataset
     from stormpsr.models.checkpoint import device_of, load_checkpoint
     from stormpsr.training.stages import embed_recordings
 
     loaded = load_checkpoint(checkpoint)
     recordings = list(Dataset.open(data, None if split == "all" else split, loaded.procedure))
-    with TrainingBars() as bars:
+    with Bar(logged=True) as bar:
         embeddings = embed_recordings(
             loaded.encoder().to(device_of(device)),
             recordings,
             store_folder=out,
             cache_folder=cache or out / "cache",
             dtype=precision,
-            on_progress=bars.frames,
+            on_progress=bar.named,
         )
     n_frames = sum(len(embedding_FD) for embedding_FD in embeddings)
-    if as_json:
-        names = [recording.name for recording in recordings]
-        print_json({"folder": str(out), "recordings": names, "frames": n_frames})
-    else:
-        typer.echo(f"{len(recordings)} recordings, {n_frames} frames embedded: {out}")
+    names = [recording.name for recording in recordings]
+    said = f"{len(recordings)} recordings, {n_frames} frames embedded: {out}"
+    answer(as_json, {"folder": str(out), "recordings": names, "frames": n_frames}, said)
 
 
 @app.command("plot")
@@ -111,7 +107,4 @@ def plot_command(
         plot_embeddings(
             embedding_FD[::every], opened.states_FC[::every], opened.fps / every, loaded.procedure, out, seed=seed
         )
-    if as_json:
-        print_json({"written": str(out), "frames": len(embedding_FD[::every])})
-    else:
-        typer.echo(f"written: {out}")
+    answer(as_json, {"written": str(out), "frames": len(embedding_FD[::every])}, f"written: {out}")

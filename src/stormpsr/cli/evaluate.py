@@ -7,48 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import (
-    CacheOption,
-    DataOption,
-    DetectorStride,
-    DeviceOption,
-    MethodsOption,
-    ModelArgument,
-    Protocol,
-    SplitOrAll,
-    TemporalStride,
-    Threads,
-    UnexpectedOption,
-    cache_folder,
-    load,
-    need,
-)
-from stormpsr.cli.output import Bar, JsonFlag, counted, print_json, print_table, with_interval
+from stormpsr.cli import options
+from stormpsr.cli.output import Bar, JsonFlag, counted, mean_cells, print_json, print_table
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Summary
 
 
 def evaluate_command(
-    data: DataOption,
-    model: ModelArgument = "vehicle",
-    split: SplitOrAll = "test",
+    data: options.DataOption,
+    model: options.ModelArgument = "vehicle",
+    split: options.SplitOrAll = "test",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the results, for 'stormpsr report'.")
     ] = None,
-    protocol: Protocol = "paper",
-    method: MethodsOption = None,
-    unexpected: UnexpectedOption = "drop",
+    protocol: options.Protocol = "paper",
+    method: options.MethodsOption = None,
+    unexpected: options.UnexpectedOption = "drop",
     title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
-    store: Annotated[
-        bool,
-        typer.Option("--store", help="Also store the scores in the model's metrics.json."),
-    ] = False,
-    temporal_stride: TemporalStride = None,
-    detector_stride: DetectorStride = None,
-    cache: CacheOption = None,
-    threads: Threads = None,
-    device: DeviceOption = "auto",
+    store: Annotated[bool, typer.Option("--store", help="Also store the scores in the model's metrics.json.")] = False,
+    temporal_stride: options.TemporalStride = None,
+    detector_stride: options.DetectorStride = None,
+    cache: options.CacheOption = None,
+    threads: options.Threads = None,
+    device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Score a model on labelled recordings.
@@ -58,27 +40,27 @@ def evaluate_command(
 
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """
-    need("evaluating a model", "detect")
+    options.need("evaluating a model", "detect")
     from stormpsr.data.dataset import Dataset
     from stormpsr.errors import InputError
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):
         raise InputError("--store keeps the scores of the model's own strides", cure="leave the strides out")
-    loaded = load(model, temporal_stride, detector_stride, threads, device)
+    loaded = options.load(model, temporal_stride, detector_stride, threads, device)
     dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
     dataset.check(loaded.check_procedure)
     with Bar("recordings", enabled=not as_json) as bar:
         summaries = evaluate_model(
             loaded,
             dataset,
-            cache=cache_folder(cache),
+            cache=options.cache_folder(cache),
             out=out,
             methods=method,
             protocol=protocol,
             unexpected=unexpected,
             title=title,
-            on_progress=bar.recording,
+            on_progress=bar.named,
         )
     if store:
         store_scores(loaded, summaries, data=data.name, split=split)
@@ -106,23 +88,13 @@ def print_main_table(summaries: dict[str, Summary], split: str) -> None:
     protocol = next(iter(summaries.values())).protocol
     for what in ("all", "without_errors", "with_errors"):
         groups: dict[str, GroupSummary | None] = {name: getattr(summary, what) for name, summary in summaries.items()}
-        rows = [
-            [
-                title_of(name),
-                with_interval(group, group.pos, group.pos_interval, 3),
-                with_interval(group, group.f1, group.f1_interval, 3),
-                with_interval(group, group.delay_seconds, group.delay_interval, 1),
-                f"{group.true_positives} {group.false_positives} {group.false_negatives}",
-            ]
-            for name, group in groups.items()
-            if group is not None
-        ]
+        rows = [[title_of(name), *mean_cells(group)] for name, group in groups.items() if group is not None]
         n = next((group.n_recordings for group in groups.values() if group is not None), 0)
         if rows:
             words = what.replace("_", " ") if what != "all" else f"{split}, all"
             intervals = ", 95 % intervals" if n > 1 else ""
             title = f"{words[0].upper()}{words[1:]} ({counted(n, 'recording')}, protocol {protocol!r}{intervals})"
-            print_table(title, ["method", "POS", "F1", "tau (s)", "TP FP FN"], rows, right=(1, 2, 3, 4))
+            print_table(title, ["method", "POS", "F1", "tau (s)", "TP FP FN"], rows, right=range(1, 5))
     for name, summary in summaries.items():
         if summary.all.n_without_match:
             typer.echo(f"tau of {name!r} leaves out {summary.all.n_without_match} recordings without a match")

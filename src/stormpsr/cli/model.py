@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import need
-from stormpsr.cli.output import JsonFlag, print_json, print_table
+from stormpsr.cli.options import OverrideOption, need
+from stormpsr.cli.output import JsonFlag, answer, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
     from stormpsr.config import Config
 
 
 app = typer.Typer(help="Show networks and pack them into a model.", no_args_is_help=True)
-
-OverrideOption = Annotated[
-    list[str] | None,
-    typer.Option("--override", "-o", help="Change a setting: section.key=value; may be repeated."),
-]
 
 
 @app.command("show")
@@ -54,15 +49,13 @@ def show_command(
         ["stage", "what", "in", "out", "parameters", "multiply-adds", "per"],
         [
             [
-                stage.name,
-                stage.what,
-                _shape(stage.shape_in),
-                _shape(stage.shape_out),
-                _large(stage.parameters),
-                _large(stage.multiply_adds),
-                stage.per,
+                s.name,
+                s.what,
+                *map(_shape, (s.shape_in, s.shape_out)),
+                *map(_large, (s.parameters, s.multiply_adds)),
+                s.per,
             ]
-            for stage in stages
+            for s in stages
         ],
         right=(4, 5),
     )
@@ -80,8 +73,7 @@ def pack_command(
     detector: Annotated[Path | None, typer.Option(help="Folder of a trained detector.")] = None,
     half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits: half the size.")] = False,
     temporal_stride: Annotated[
-        int | None,
-        typer.Option(min=1, help="Run the temporal model every N frames.", show_default="its window's"),
+        int | None, typer.Option(min=1, help="Run the temporal model every N frames.", show_default="its window's")
     ] = None,
     detector_stride: Annotated[
         int | None, typer.Option(min=1, help="Run the detector every N frames.", show_default="1")
@@ -107,13 +99,10 @@ def pack_command(
     )
     packed = load_model(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if as_json:
-        streams = list(packed.streams)
-        print_json({"folder": str(folder), "procedure": packed.procedure.name, "streams": streams, "bytes": size})
-        return
-    for note in packed.notes:
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(f"{packed.procedure.name}: {' and '.join(packed.streams)}, {size / 1e6:.1f} MB: {folder}")
+    name, streams = packed.procedure.name, list(packed.streams)
+    print_notes(packed.notes)
+    said = f"{name}: {' and '.join(streams)}, {size / 1e6:.1f} MB: {folder}"
+    answer(as_json, {"folder": str(folder), "procedure": name, "streams": streams, "bytes": size}, said)
 
 
 def _settings_and_components(source: str, overrides: list[str], given: int | None) -> tuple[Config, int]:
@@ -134,7 +123,7 @@ def _settings_and_components(source: str, overrides: list[str], given: int | Non
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(str(side) for side in shape)
+    return " x ".join(map(str, shape))
 
 
 def _large(count: int) -> str:

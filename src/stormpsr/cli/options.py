@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from stormpsr.cli.output import print_notes
 from stormpsr.decoding.methods import method_help
 from stormpsr.errors import need_packages
 
@@ -16,21 +17,21 @@ if TYPE_CHECKING:
     from stormpsr.recognizer.model_folder import RecognizerModel
 
 # ---------------------------------------------------------------------- options
+_PROCEDURE = "A shipped procedure (industreal, meccano) or a YAML file."
+_RECORDINGS = "Which recordings to use."
+
 ModelArgument = Annotated[
     str, typer.Argument(help="Folder of a model, or the name of one that is shipped.", metavar="MODEL")
 ]
+ProcedureArgument = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help=_PROCEDURE)]
 DataOption = Annotated[Path, typer.Option("--data", "-d", help="Folder of recordings with labels.")]
-ProcedureOption = Annotated[
-    str, typer.Option("--procedure", "-p", help="A shipped procedure (industreal, meccano) or a YAML file.")
-]
+ProcedureOption = Annotated[str, typer.Option("--procedure", "-p", help=_PROCEDURE)]
 DataProcedureOption = Annotated[
+    str | None, typer.Option("--procedure", "-p", help=_PROCEDURE, show_default="procedure.yaml in the data")
+]
+VariantOption = Annotated[
     str | None,
-    typer.Option(
-        "--procedure",
-        "-p",
-        help="A shipped procedure (industreal, meccano) or a YAML file.",
-        show_default="procedure.yaml in the data",
-    ),
+    typer.Option(help="Variant of the procedure.", show_default="the one in the recording's name, else the first"),
 ]
 BoxesOption = Annotated[
     Path | None,
@@ -38,7 +39,11 @@ BoxesOption = Annotated[
         help="Folder of NAME_GT.csv files (MECCANO's format).", show_default="OD_labels.json in each recording"
     ),
 ]
-Split = Annotated[Literal["train", "val", "test"], typer.Option(help="Which recordings to use.")]
+ImagesOption = Annotated[
+    list[Path] | None, typer.Option(help="Folder of single images, as 'synth states' draws them; may be repeated.")
+]
+Split = Annotated[Literal["train", "val", "test"], typer.Option(help=_RECORDINGS)]
+AnySplit = Annotated[Literal["train", "val", "test"] | None, typer.Option(help=_RECORDINGS, show_default="all")]
 SplitOrAll = Annotated[
     Literal["train", "val", "test", "all"], typer.Option(help="Which recordings to use; 'all' if there are no splits.")
 ]
@@ -47,8 +52,7 @@ Protocol = Annotated[
     typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
 ]
 MethodOption = Annotated[
-    str | None,
-    typer.Option(metavar="METHOD", help=f"Decoding method: {method_help()}", show_default="average"),
+    str | None, typer.Option(metavar="METHOD", help=f"Decoding method: {method_help()}", show_default="average")
 ]
 MethodsOption = Annotated[
     list[str] | None,
@@ -71,6 +75,7 @@ CacheOption = Annotated[
     Path | None, typer.Option(help="Folder in which predictions are kept.", show_default="in the user's cache")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 
 # how to train: `stormpsr train` and `stormpsr detect train`
 DeviceOption = Annotated[
@@ -81,6 +86,10 @@ PrecisionOption = Annotated[
     Literal["32-true", "16-mixed", "bf16-mixed"], typer.Option(help="Numerical precision of training.")
 ]
 WorkersOption = Annotated[int, typer.Option(min=0, help="Worker processes that load batches.")]
+OverrideOption = Annotated[
+    list[str] | None,
+    typer.Option("--override", "-o", help="Change a setting: section.key=value; may be repeated."),
+]
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -132,19 +141,14 @@ def use_threads(threads: int | None) -> None:
 
 
 def load(
-    model: str,
-    temporal_stride: int | None,
-    detector_stride: int | None,
-    threads: int | None,
-    device: str = "auto",
+    model: str, temporal_stride: int | None, detector_stride: int | None, threads: int | None, device: str = "auto"
 ) -> RecognizerModel:
     """A model, and what a user should know about it on the error stream."""
     from stormpsr.recognizer.model_folder import load_model
 
     use_threads(threads)
     loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device)
-    for note in loaded.notes:
-        typer.echo(f"note: {note}", err=True)
+    print_notes(loaded.notes)
     return loaded
 
 
@@ -160,8 +164,6 @@ def cache_folder(given: Path | None) -> Path:
     """Where predictions are kept: they can always be made again."""
     if given is not None:
         return given
-    own = os.environ.get("STORMPSR_CACHE")
-    if own:
+    if own := os.environ.get("STORMPSR_CACHE"):
         return Path(own) / "predictor"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stormpsr" / "predictor"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stormpsr" / "predictor"

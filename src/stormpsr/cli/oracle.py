@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _PROTOCOLS = ("paper", "industreal", "storm")
+_SCORES = ("pos", "f1", "delay_seconds", "true_positives", "false_positives", "false_negatives")
 
 
 def oracle_command(
@@ -45,6 +47,7 @@ def oracle_command(
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """
     from stormpsr.errors import InputError
+    from stormpsr.evaluation.baselines import ClearViewBound, wait_for_clear_view
     from stormpsr.procedure.model import Procedure
 
     misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
@@ -54,24 +57,23 @@ def oracle_command(
     notes: list[Note] = []
     recordings, without_boxes = _read(psr, boxes, split, loaded, confidence, notes)
     rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or list(_PROTOCOLS), decay)
-    bound = _bound(recordings, loaded)
+    waits = [
+        wait
+        for recording in recordings
+        for wait in wait_for_clear_view(recording.labels, [detection.frame for detection in recording.detections])
+    ]
+    bound = ClearViewBound.of(waits, loaded.fps)
     print_notes(notes)
     if as_json:
         names = [recording.name for recording in recordings]
-        print_json({"split": split, "recordings": names, "without_boxes": without_boxes, "bound": bound, "rows": rows})
+        run = {"split": split, "recordings": names, "without_boxes": without_boxes}
+        print_json({**run, "bound": asdict(bound), "rows": rows})
         return
-    table = [
-        [
-            row["decoder"],
-            number(row["threshold"], 1),
-            row["protocol"],
-            number(row["pos"]),
-            number(row["f1"]),
-            number(row["delay_seconds"], 1),
-            number(row["delay_frames"], 0),
-        ]
-        for row in rows
-    ]
+    table = []
+    for row in rows:
+        delays = number(row["delay_seconds"], 1), number(row["delay_frames"], 0)
+        about = row["decoder"], number(row["threshold"], 1), row["protocol"]
+        table.append([*about, number(row["pos"]), number(row["f1"]), *delays])
     which = "all splits" if split == "all" else f"split {split!r}"
     title = f"A perfect detector on {counted(len(recordings), 'recording')} of {loaded.name!r}, {which}"
     columns = ["decoder", "threshold", "protocol", "POS", "F1", "tau (s)", "tau (frames)"]
@@ -79,11 +81,10 @@ def oracle_command(
     boxed = sum(recording.n_boxes for recording in recordings)
     unknown = sum(recording.n_boxes_without_class for recording in recordings)
     typer.echo(f"{boxed} boxes, {unknown} of them of states that the detector has no class for")
-    never = bound["n_labels"] - bound["n_followed"]
+    never = bound.n_labels - bound.n_followed
     typer.echo(
-        f"wait from a completion to the next box that has a class: mean {number(bound['mean_wait_seconds'], 1)} s over "
-        f"{bound['n_followed']} of {bound['n_labels']} completions"
-        + (f"; {never} never followed by one" if never else "")
+        f"wait from a completion to the next box that has a class: mean {number(bound.mean_wait_seconds, 1)} s over "
+        f"{bound.n_followed} of {bound.n_labels} completions" + (f"; {never} never followed by one" if never else "")
     )
     if without_boxes:
         typer.echo(f"left out, no boxes: {', '.join(without_boxes)}")
@@ -122,27 +123,7 @@ def _rows(
         events = decode_recordings(recordings, procedure, method, threshold=threshold or 0.0, decay=decay)
         for protocol in protocols:
             group = score_decoded(recordings, events, procedure, protocol=protocol).all
+            about = {"decoder": f"{name} ({method})", "threshold": threshold, "protocol": protocol}
             delay = None if group.delay_seconds is None else group.delay_seconds * procedure.fps
-            figures = {
-                "pos": group.pos,
-                "f1": group.f1,
-                "delay_seconds": group.delay_seconds,
-                "delay_frames": delay,
-                "true_positives": group.true_positives,
-                "false_positives": group.false_positives,
-                "false_negatives": group.false_negatives,
-            }
-            rows.append({"decoder": f"{name} ({method})", "threshold": threshold, "protocol": protocol, **figures})
+            rows.append({**about, **{score: getattr(group, score) for score in _SCORES}, "delay_frames": delay})
     return rows
-
-
-def _bound(recordings: list[OracleRecording], procedure: Procedure) -> dict[str, Any]:
-    from stormpsr.evaluation.baselines import ClearViewBound, wait_for_clear_view
-
-    waits = [
-        wait
-        for recording in recordings
-        for wait in wait_for_clear_view(recording.labels, [detection.frame for detection in recording.detections])
-    ]
-    bound = ClearViewBound.of(waits, procedure.fps)
-    return {"mean_wait_seconds": bound.mean_wait_seconds, "n_followed": bound.n_followed, "n_labels": bound.n_labels}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,6 @@ from stormpsr.evaluation.wording import number as number
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
     from stormpsr.data.labels import Note
     from stormpsr.evaluation.metrics import Scores
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH_OF_FILES = 140
+_SECONDS_BETWEEN_LINES = 10.0  # of a log
 
 SCORE_COLUMNS = ("POS", "F1", "tau (s)", "TP", "FP", "FN")
 
@@ -42,15 +43,24 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
+def answer(as_json: bool, data: dict[str, Any], *lines: str) -> None:
+    """The result of a command: a JSON document for machines, or lines of text for people."""
+    if as_json:
+        print_json(data)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()
 ) -> None:
     """A table; the columns whose indices are in `right` hold numbers. Text may wrap, numbers are never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    cells = [list(row) for row in rows]
+    cells = [[str(cell) for cell in row] for row in rows]
     numbers = set(right)
     table = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(columns):
@@ -75,7 +85,7 @@ def score_cells(scores: Scores | GroupSummary) -> list[str]:
     return [number(scores.pos), number(scores.f1), number(scores.delay_seconds, 1), *map(str, counts)]
 
 
-def print_notes(notes: Sequence[Note], most: int = 10) -> None:
+def print_notes(notes: Sequence[Note | str], most: int = 10) -> None:
     """What was odd but accepted, on the error stream."""
     for note in notes[:most]:
         typer.echo(f"note: {note}", err=True)
@@ -90,33 +100,56 @@ def with_interval(group: GroupSummary, value: float | None, interval: Interval |
     return f"{number(value, digits)} ({number(interval.low, digits)}–{number(interval.high, digits)})"
 
 
+def mean_cells(group: GroupSummary) -> list[str]:
+    """POS, F1 and tau with their intervals, then TP FP FN in one cell."""
+    return [
+        with_interval(group, group.pos, group.pos_interval, 3),
+        with_interval(group, group.f1, group.f1_interval, 3),
+        with_interval(group, group.delay_seconds, group.delay_interval, 1),
+        f"{group.true_positives} {group.false_positives} {group.false_negatives}",
+    ]
+
+
 class Bar:
     """A progress bar on the error stream, for people; what is printed meanwhile stands above it."""
 
-    def __init__(self, name: str, enabled: bool = True) -> None:
-        self._name, self._enabled = name, enabled
-        self._progress: Progress | None = None
+    def __init__(self, name: str = "", enabled: bool = True, *, logged: bool = False) -> None:
+        """logged: where there is no terminal, a plain line is printed now and then."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = Console(stderr=True, highlight=False)
+        is_terminal = sys.stderr.isatty()
+        self._logged, self._logged_at = logged and not is_terminal, time.perf_counter()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[more]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            redirect_stdout=sys.stdout.isatty(),  # what goes into a pipe must not be drawn into the terminal
+            disable=not (enabled and is_terminal),
+        )
+        self._name, self._task = name, self._progress.add_task(name, total=None, more="")
 
     def __enter__(self) -> Bar:
-        if self._enabled and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            # what goes into a pipe must not be drawn into the terminal
-            self._progress = Progress(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty())
-            self._task = self._progress.add_task(self._name, total=None)
-            self._progress.start()
+        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
+        self._progress.stop()
 
     def count(self, done: int, of: int | None) -> None:
-        if self._progress:
-            self._progress.update(self._task, completed=done, total=of)
+        self.named(self._name, done, of)
 
-    def recording(self, name: str, done: int, of: int) -> None:
-        if self._progress:
-            self._progress.update(self._task, description=name, completed=done, total=of)
+    def named(self, name: str, done: int, of: int | None, more: str = "") -> None:
+        """Progress of a recording, or of another part of the work that has a name; another name begins anew."""
+        if name != self._name:
+            self._progress.remove_task(self._task)
+            self._name, self._task = name, self._progress.add_task(name, more="")
+        self._progress.update(self._task, completed=done, total=of, more=more)
+        now = time.perf_counter()
+        if self._logged and now - self._logged_at >= _SECONDS_BETWEEN_LINES:
+            self._logged_at = now
+            self.console.print(f"{name}: {done} of {of}{': ' * bool(more)}{more}", soft_wrap=True)

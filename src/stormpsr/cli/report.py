@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stormpsr.cli.output import JsonFlag, print_json
+from stormpsr.cli.output import Bar, JsonFlag, answer
 from stormpsr.files import write_text
 
 
@@ -25,7 +25,6 @@ def report_command(
 
     Example: stormpsr report runs/vehicle --out report.html
     """
-    from stormpsr.cli.output import Bar
     from stormpsr.errors import InputError
     from stormpsr.evaluation.report.page import render_report
     from stormpsr.evaluation.run_folder import read_run
@@ -35,14 +34,11 @@ def report_command(
     if path.is_dir():
         raise InputError("this is a folder", path=path, cure="give the name of a file")
     if data is not None and not data.is_dir():
-        raise InputError(
-            "there is no such folder", path=data, cure="give the folder of recordings, or leave --data out"
-        )
+        cure = "give the folder of recordings, or leave --data out"
+        raise InputError("there is no such folder", path=data, cure=cure)
     with Bar("images", enabled=not as_json) as bar:
         page = render_report(opened, data=data, on_progress=bar.count)
     write_text(path, page)
     size = path.stat().st_size
-    if as_json:
-        print_json({"report": str(path), "bytes": size, "recordings": len(opened.names)})
-        return
-    typer.echo(f"written: {path} ({size / 1e6:.1f} MB)")
+    written = {"report": str(path), "bytes": size, "recordings": len(opened.names)}
+    answer(as_json, written, f"written: {path} ({size / 1e6:.1f} MB)")

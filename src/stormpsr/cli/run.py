@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpsr.cli.options import (
-    DetectorStride,
-    DeviceOption,
-    MethodOption,
-    TemporalStride,
-    UnexpectedOption,
-    load,
-    need,
-)
+from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted
 from stormpsr.files import flush, naming_full_disk
 
@@ -44,12 +36,9 @@ def run_command(
             show_default=False,
         ),
     ],
-    method: MethodOption = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(help="Variant of the procedure.", show_default="the one in the source's name, else the first"),
-    ] = None,
-    unexpected: UnexpectedOption = "drop",
+    method: options.MethodOption = None,
+    variant: options.VariantOption = None,
+    unexpected: options.UnexpectedOption = "drop",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the steps to this file, in the label format (.csv).")
     ] = None,
@@ -59,12 +48,12 @@ def run_command(
     fps: Annotated[
         float | None, typer.Option(min=0.1, help="Frame rate of a folder of frames.", show_default="the procedure's")
     ] = None,
-    temporal_stride: TemporalStride = None,
-    detector_stride: DetectorStride = None,
+    temporal_stride: options.TemporalStride = None,
+    detector_stride: options.DetectorStride = None,
     threads: Annotated[
         int, typer.Option(min=1, help="CPU threads. A single stream gains little from more than one.")
     ] = 1,
-    device: DeviceOption = "auto",
+    device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Recognise steps live, as they are completed.
@@ -74,7 +63,7 @@ def run_command(
 
     Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
     """
-    need("recognising steps", "detect")
+    options.need("recognising steps", "detect")
     from stormpsr.errors import InputError
     from stormpsr.recognizer.offline import check_variant
     from stormpsr.recognizer.recognizer import DEFAULT_MODEL, Recognizer
@@ -84,7 +73,7 @@ def run_command(
     model, text = words if len(words) == 2 else (DEFAULT_MODEL, words[0])
     if out is not None and out.suffix.lower() != ".csv":
         raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
-    loaded = load(model, temporal_stride, detector_stride, threads, device)
+    loaded = options.load(model, temporal_stride, detector_stride, threads, device)
     source = _open(text, loaded, fps)
     for path in (out, save):
         if path is not None and source.is_live and path.exists():

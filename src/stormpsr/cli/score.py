@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.options import ProcedureOption, Protocol
-from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table, with_interval
+from stormpsr.cli.options import AnySplit, ProcedureOption, Protocol
+from stormpsr.cli.output import (
+    SCORE_COLUMNS,
+    JsonFlag,
+    counted,
+    mean_cells,
+    number,
+    print_json,
+    print_notes,
+    print_table,
+    score_cells,
+)
 from stormpsr.files import write_json, write_text
 
 if TYPE_CHECKING:
@@ -29,9 +39,7 @@ def score_command(
         ),
     ] = None,
     fps: Annotated[float | None, typer.Option(help="Frames per second.", show_default="the procedure's")] = None,
-    split: Annotated[
-        Literal["train", "val", "test"] | None, typer.Option(help="Which recordings to use.", show_default="all")
-    ] = None,
+    split: AnySplit = None,
     variant: Annotated[
         str | None, typer.Option(help="Variant of all recordings.", show_default="the one in a recording's name")
     ] = None,
@@ -110,39 +118,18 @@ def _check_ending(path: Path | None, endings: tuple[str, ...]) -> None:
 
 def print_summary(summary: Summary, *, per_step: bool = False) -> None:
     """The tables of a summary."""
-    columns = ["recording", "POS", "F1", "tau (s)", "TP", "FP", "FN", "errors"]
     words = {True: "yes", False: "no", None: "?"}
     if len(summary.recordings) > 1:
-        rows = [
-            [
-                result.name,
-                number(result.scores.pos),
-                number(result.scores.f1),
-                number(result.scores.delay_seconds, 1),
-                str(result.scores.true_positives),
-                str(result.scores.false_positives),
-                str(result.scores.false_negatives),
-                words[result.has_errors],
-            ]
-            for result in summary.recordings
-        ]
-        print_table("Recordings", columns, rows, right=range(1, 7))
+        rows = [[result.name, *score_cells(result.scores), words[result.has_errors]] for result in summary.recordings]
+        print_table("Recordings", ["recording", *SCORE_COLUMNS, "errors"], rows, right=range(1, 7))
     _print_groups(summary)
     if per_step:
-        rows = [
-            [
-                str(step.step_id),
-                step.description,
-                str(step.n_labels),
-                str(step.true_positives),
-                str(step.missed),
-                str(step.false_positives),
-                number(step.delay_seconds, 1),
-            ]
-            for step in summary.steps
-        ]
+        table = []
+        for step in summary.steps:
+            counts = (step.n_labels, step.true_positives, step.missed, step.false_positives)
+            table.append([step.step_id, step.description, *counts, number(step.delay_seconds, 1)])
         columns = ["id", "step", "labels", "found", "missed", "false", "tau"]
-        print_table("Steps (matched as in the paper, tau in seconds)", columns, rows, right=(0, 2, 3, 4, 5, 6))
+        print_table("Steps (matched as in the paper, tau in seconds)", columns, table, right=(0, 2, 3, 4, 5, 6))
 
 
 def _print_groups(summary: Summary) -> None:
@@ -151,13 +138,10 @@ def _print_groups(summary: Summary) -> None:
     groups = {name: group for name, group in named.items() if group is not None}
     if len(summary.recordings) == 1:
         groups = {summary.recordings[0].name: summary.all}  # another column would say the same
-    rows = [
-        ["POS", *(with_interval(g, g.pos, g.pos_interval, 3) for g in groups.values())],
-        ["F1", *(with_interval(g, g.f1, g.f1_interval, 3) for g in groups.values())],
-        ["tau (s)", *(with_interval(g, g.delay_seconds, g.delay_interval, 1) for g in groups.values())],
-        ["pooled F1", *(number(g.pooled_f1) for g in groups.values())],
-        ["pooled tau", *(number(g.pooled_delay_seconds, 1) for g in groups.values())],
-        ["TP FP FN", *(f"{g.true_positives} {g.false_positives} {g.false_negatives}" for g in groups.values())],
+    rows = list(zip(["POS", "F1", "tau (s)", "TP FP FN"], *map(mean_cells, groups.values()), strict=True))
+    rows[3:3] = [
+        ("pooled F1", *(number(group.pooled_f1) for group in groups.values())),
+        ("pooled tau", *(number(group.pooled_delay_seconds, 1) for group in groups.values())),
     ]
     n = summary.all.n_recordings
     title = f"Protocol {summary.protocol!r}, " + ("mean over recordings (95 % interval)" if n > 1 else "one recording")

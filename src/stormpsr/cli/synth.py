@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stormpsr.cli.options import need
-from stormpsr.cli.output import Bar, JsonFlag, number, print_json, print_table
+from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.synthetic.actions import ErrorRates
-    from stormpsr.synthetic.profiles import Profile
+    from stormpsr.synthetic.overview import Comparison
 
 app = typer.Typer(help="Generate recordings of synthetic assemblies.", no_args_is_help=True)
 
@@ -22,7 +21,15 @@ ProductOption = Annotated[
 ]
 SizeOption = Annotated[int, typer.Option(help="Width and height of the images in pixels; must be even.")]
 SeedOption = Annotated[int, typer.Option(help="Random seed; the same seed gives the same files.")]
+FolderArgument = Annotated[Path, typer.Argument(help="A generated data set, one of its splits, or one recording.")]
 Rate = Annotated[float | None, typer.Option(min=0.0, max=1.0, show_default="the profile's")]
+
+_DECILES = {
+    "between completions": "completion_gaps",
+    "length of a clear view": "view_lengths",
+    "between clear views": "view_gaps",
+    "completion to clear view": "waits",
+}
 
 
 @app.command("generate")
@@ -65,6 +72,7 @@ def generate_command(
     Example: stormpsr synth generate data/vehicle --profile quick --size 128 --train-error-rate 0.15
     """
     need("drawing recordings", "synth")
+    from stormpsr.synthetic.actions import ErrorRates
     from stormpsr.synthetic.generate import generate
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
@@ -85,7 +93,12 @@ def generate_command(
         counts={"train": train, "val": val, "test": test},
         occlusion=occlusion,
         rates={
-            split: _rates(chosen, (own_error, error_rate), (own_removal, removal_rate), omission_rate)
+            split: ErrorRates(
+                _first(own_error, error_rate, chosen.error_rate),
+                _first(own_removal, removal_rate, chosen.removal_rate),
+                _first(omission_rate, chosen.omission_rate),
+                chosen.uncorrected_share,
+            )
             for split, (own_error, own_removal) in per_split.items()
         },
         video=video,
@@ -106,32 +119,17 @@ def generate_command(
             on_start=lambda missing: shares.update((recording.id, 0.0) for recording in missing),
             on_progress=progress,
         )
-    if as_json:
-        made = {"folder": str(result.folder), "made": result.made, "skipped": result.skipped}
-        print_json({**made, "retried": result.retried})
-        return
     again = f", {len(result.retried)} of them after a crash" if result.retried else ""
-    typer.echo(f"{len(result.made)} recordings made{again}, {len(result.skipped)} were there already: {result.folder}")
-
-
-def _rates(
-    profile: Profile,
-    error: tuple[float | None, float | None],
-    removal: tuple[float | None, float | None],
-    omission: float | None,
-) -> ErrorRates:
-    """The first value given counts, else the profile's."""
-    from stormpsr.synthetic.actions import ErrorRates
-
-    def first(values: tuple[float | None, ...], default: float) -> float:
-        return next((value for value in values if value is not None), default)
-
-    return ErrorRates(
-        first(error, profile.error_rate),
-        first(removal, profile.removal_rate),
-        first((omission,), profile.omission_rate),
-        profile.uncorrected_share,
+    answer(
+        as_json,
+        {"folder": str(result.folder), "made": result.made, "skipped": result.skipped, "retried": result.retried},
+        f"{len(result.made)} recordings made{again}, {len(result.skipped)} were there already: {result.folder}",
     )
+
+
+def _first(*values: float | None) -> float:
+    """The first value that was given."""
+    return next(value for value in values if value is not None)
 
 
 @app.command("states")
@@ -165,15 +163,12 @@ def states_command(
             walks=walks,
             on_progress=bar.count,
         )
-    if as_json:
-        print_json({"folder": str(out), **description})
-    else:
-        typer.echo(f"{description['images']} images: {out}")
+    answer(as_json, {"folder": str(out), **description}, f"{description['images']} images: {out}")
 
 
 @app.command("stats")
 def stats_command(
-    folder: Annotated[Path, typer.Argument(help="A generated data set, one of its splits, or one recording.")],
+    folder: FolderArgument,
     against: Annotated[str | None, typer.Option(help="Compare with real recordings: industreal or meccano.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -198,41 +193,27 @@ def stats_command(
     print_table(
         f"{folder}" + (f" against {against}" if against else ""),
         ["figure", "measured", *(["real", "ratio", ""] if real else [])],
-        [
-            [
-                row.name,
-                number(row.measured),
-                *([number(row.real), number(row.ratio, 2), _mark(row.calibrated, row.within)] if real else []),
-            ]
-            for row in rows
-        ],
+        [[row.name, number(row.measured), *(_compared(row) if real else [])] for row in rows],
         right=[1, 2, 3],
     )
-    deciles = (
-        ("between completions", statistics.completion_gaps, real.completion_gaps if real else None),
-        ("length of a clear view", statistics.view_lengths, real.view_lengths if real else None),
-        ("between clear views", statistics.view_gaps, real.view_gaps if real else None),
-        ("completion to clear view", statistics.waits, real.waits if real else None),
-    )
     lines = []
-    for name, *pair in deciles:
-        for label, values in zip((name, f"{name}, {against}"), pair, strict=True):
-            if values:
+    for name, key in _DECILES.items():
+        for label, numbers in ((name, statistics), (f"{name}, {against}", real)):
+            if values := getattr(numbers, key, None):
                 lines.append([label, *(number(value, 1) for value in values.values)])
     if statistics.visible_shares:
         lines.append(["visible share (no unit)", *(number(value, 2) for value in statistics.visible_shares.values)])
     print_table("deciles, in seconds", ["", *(f"{10 * k} %" for k in range(1, 10))], lines, right=range(1, 10))
 
 
-def _mark(calibrated: bool, within: bool | None) -> str:
-    if not calibrated or within is None:
-        return ""
-    return "ok" if within else "beyond 25 %"
+def _compared(row: Comparison) -> list[str]:
+    mark = "" if not row.calibrated or row.within is None else "ok" if row.within else "beyond 25 %"
+    return [number(row.real), number(row.ratio, 2), mark]
 
 
 @app.command("preview")
 def preview_command(
-    folder: Annotated[Path, typer.Argument(help="A generated data set, one of its splits, or one recording.")],
+    folder: FolderArgument,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder to write to.", show_default="FOLDER/preview")
     ] = None,
@@ -250,8 +231,5 @@ def preview_command(
     from stormpsr.synthetic.overview import write_preview
 
     paths = write_preview(folder, out or folder / "preview", count=count, seed=seed)
-    if as_json:
-        print_json({"files": [str(path) for path in paths]})
-    else:
-        for path in paths:
-            typer.echo(str(path))
+    files = [str(path) for path in paths]
+    answer(as_json, {"files": files}, *files)

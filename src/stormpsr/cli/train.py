@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.model import OverrideOption
-from stormpsr.cli.options import DeviceOption, DevicesOption, PrecisionOption, WorkersOption, need
-from stormpsr.cli.output import JsonFlag, print_json, print_table
+from stormpsr.cli import options
+from stormpsr.cli.output import Bar, JsonFlag, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from stormpsr.training.plan import RunPlan
     from stormpsr.training.stages import Run, StageName
 
 
@@ -32,11 +29,8 @@ def train_command(
     data: Annotated[Path, typer.Option(help="Folder of the data set, with train/ and val/.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, shared by all stages.")],
     preset: Annotated[str, typer.Option(help="A preset or a YAML file of settings.")] = "synthetic",
-    override: OverrideOption = None,
-    renders: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder of single images, as 'synth states' draws them; may be repeated."),
-    ] = None,
+    override: options.OverrideOption = None,
+    renders: options.ImagesOption = None,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded frames; runs can share it.", show_default="in OUT")
     ] = None,
@@ -44,14 +38,14 @@ def train_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check data and settings and estimate the time; train nothing.")
     ] = False,
-    device: DeviceOption = "auto",
-    devices: DevicesOption = 1,
+    device: options.DeviceOption = "auto",
+    devices: options.DevicesOption = 1,
     machines: Annotated[int, typer.Option(min=1, help="Number of machines.")] = 1,
-    precision: PrecisionOption = "32-true",
+    precision: options.PrecisionOption = "32-true",
     accumulate: Annotated[
         int, typer.Option(min=1, help="Batches per optimiser step: 64 batches of 4 make a step of 256.")
     ] = 1,
-    workers: WorkersOption = 0,
+    workers: options.WorkersOption = 0,
     wandb: Annotated[str | None, typer.Option(help="Log to this W&B project instead of TensorBoard.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -62,7 +56,7 @@ def train_command(
 
     Example: stormpsr train all --preset synthetic --data data/vehicle --out runs/vehicle
     """
-    need("training", "train")
+    options.need("training", "train")
     from stormpsr.config import load_config
     from stormpsr.errors import InputError
     from stormpsr.training.data import load_renders, load_training_data
@@ -74,7 +68,7 @@ def train_command(
         raise InputError("all stages at once need a single device", cure=cure)
     config = load_config(preset, override or [])
     found = load_training_data(data, config)
-    options = FitOptions(
+    fit = FitOptions(
         resume=resume,
         device=device,
         devices=devices,
@@ -85,7 +79,7 @@ def train_command(
         wandb_project=wandb,
     )
     images = load_renders(renders, found.procedure) if renders else None
-    run = Run(config, found, out, renders=images, options=options, cache_folder=cache)
+    run = Run(config, found, out, renders=images, options=fit, cache_folder=cache)
     if stage == "locator" and "locator" not in stages_of(config):
         raise InputError("these settings have no locator", cure="set encoder.crop_size, or begin with the encoder")
     names: list[StageName] = stages_of(config) if stage == "all" else [stage]
@@ -103,30 +97,18 @@ def train_command(
 
 
 def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str, Path]:
-    from stormpsr.cli.train_progress import TrainingBars
+    from stormpsr.cli.train_progress import StageBar
+    from stormpsr.training import stages
     from stormpsr.training.plan import check_run, recordings_of
-    from stormpsr.training.stages import (
-        key_frame_sampler,
-        stages_of,
-        train_encoder,
-        train_joint,
-        train_locator,
-        train_temporal,
-    )
 
-    trainers: dict[str, Callable[[Run, Path], Path]] = {
-        "encoder": train_encoder,
-        "temporal": train_temporal,
-        "joint": train_joint,
-    }
-    order = stages_of(run.config)
+    order = stages.stages_of(run.config)
     left = check_run(run, names, skip_finished=skip_finished)
-    for note in (*run.data.notes(run.config), *(key_frame_sampler(run).notes if "encoder" in left else ())):
+    for note in (*run.data.notes(run.config), *(stages.key_frame_sampler(run).notes if "encoder" in left else ())):
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
-    with TrainingBars() as bars:
+    with Bar(logged=True) as bar:
         if skip_finished and left:  # an image that cannot be read is to stop the first stage, not the last
-            replace(run, on_progress=bars.frames).frames(recordings_of(run, left))
+            replace(run, on_progress=bar.named).frames(recordings_of(run, left))
         for name in names:
             folder = run.stage(name)
             if name not in left:
@@ -135,16 +117,16 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
                 typer.echo(f"{name}: finished before, skipped{more}", err=True)
                 done[name] = folder.best
                 continue
-            before = order[order.index(name) - 1] if name != order[0] else None
-            source = run.folder / str(before) / "best"
-            options = replace(run.options, callbacks=(bars.stage(name, _ITEMS[name]),))
-            staged = replace(run, options=options, on_progress=bars.frames)
+            fit = replace(run.options, callbacks=(StageBar(name, _ITEMS[name], bar),))
+            staged = replace(run, options=fit, on_progress=bar.named)
+            before = run.stage(order[order.index(name) - 1]).best if name != order[0] else None
             if name == "locator":
-                done[name] = train_locator(staged)
-            elif before is None:
-                done[name] = train_encoder(staged)
+                done[name] = stages.train_locator(staged)
+            elif name == "encoder" or before is None:
+                done[name] = stages.train_encoder(staged, before)
             else:
-                done[name] = trainers[name](staged, source)
+                train = stages.train_temporal if name == "temporal" else stages.train_joint
+                done[name] = train(staged, before)
     return done
 
 
@@ -164,18 +146,14 @@ def _show_results(done: dict[str, Path], as_json: bool) -> None:
 
 
 def _show_plan(run: Run, names: list[StageName], as_json: bool, *, skip_finished: bool) -> None:
-    from dataclasses import asdict
-    from time import perf_counter
-
     from stormpsr.training.plan import plan_stages
 
-    plan: RunPlan = plan_stages(run, names, perf_counter, skip_finished=skip_finished)
+    plan = plan_stages(run, names, perf_counter, skip_finished=skip_finished)
     if as_json:
         stages = [{**asdict(stage), "minutes": stage.minutes} for stage in plan.stages]
         print_json({**asdict(plan), "stages": stages})
         return
-    for note in plan.notes:
-        typer.echo(f"note: {note}", err=True)
+    print_notes(plan.notes, most=len(plan.notes))
     print_table(
         f"{run.config.name}: {len(run.data.train)} recordings to train on, {len(run.data.val)} to choose by, "
         f"{len(plan.states)} states, {run.data.procedure.n_components} components",
@@ -183,16 +161,16 @@ def _show_plan(run: Run, names: list[StageName], as_json: bool, *, skip_finished
         [
             [
                 stage.name,
-                str(stage.recordings),
+                stage.recordings,
                 f"{stage.batch_size} {stage.items}",
-                str(stage.batches_per_epoch),
-                str(stage.epochs),
+                stage.batches_per_epoch,
+                stage.epochs,
                 f"{stage.seconds_per_batch:.2f}",
                 f"{stage.minutes:.1f}",
             ]
             for stage in plan.stages
         ],
-        right=(1, 2, 3, 4, 5, 6),
+        right=range(1, 7),
     )
     total = sum(stage.minutes for stage in plan.stages)
     typer.echo(

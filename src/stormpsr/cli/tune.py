@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from stormpsr.cli.options import (
-    CacheOption,
-    DataOption,
-    DeviceOption,
-    MethodsOption,
-    ModelArgument,
-    Threads,
-    cache_folder,
-    load,
-    need,
-)
+from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table, with_interval
 
 if TYPE_CHECKING:
@@ -28,8 +18,8 @@ _FEW = 10  # validation recordings
 
 
 def tune_command(
-    data: DataOption,
-    model: ModelArgument = "vehicle",
+    data: options.DataOption,
+    model: options.ModelArgument = "vehicle",
     split: Annotated[
         Literal["train", "val", "all"], typer.Option(help="Which recordings to tune on; never the test recordings.")
     ] = "val",
@@ -45,17 +35,16 @@ def tune_command(
         float, typer.Option(min=0, max=0.2, help="Scores this close count as equal; the shorter delay then wins.")
     ] = 0.005,
     among: Annotated[
-        int,
-        typer.Option(min=1, help="Of the N best settings, take the most typical one; with 1, --slack decides."),
+        int, typer.Option(min=1, help="Of the N best settings, take the most typical one; with 1, --slack decides.")
     ] = 1,
-    method: MethodsOption = None,
+    method: options.MethodsOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Image of F1 against delay (.png).", show_default="tuning.png in MODEL")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do not change the model.")] = False,
-    cache: CacheOption = None,
-    threads: Threads = None,
-    device: DeviceOption = "auto",
+    cache: options.CacheOption = None,
+    threads: options.Threads = None,
+    device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Choose the decoding settings of a model.
@@ -65,17 +54,17 @@ def tune_command(
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
-    need("tuning a model", "detect")
+    options.need("tuning a model", "detect")
     from stormpsr.data.dataset import Dataset
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, summary_of, try_settings
 
     check_objective(objective, max_delay, among)
-    loaded = load(model, None, None, threads, device)
+    loaded = options.load(model, None, None, threads, device)
     dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
     dataset.check(loaded.check_procedure)
     with Bar("recordings", enabled=not as_json) as bar:
-        tables = predict_recordings(loaded, dataset, cache_folder(cache), on_progress=bar.recording)
+        tables = predict_recordings(loaded, dataset, options.cache_folder(cache), on_progress=bar.named)
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
