@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The detector of the documentation, in a module of its own."""
-    found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(r"<!-- file: tiny.py -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "tiny_of_a_user.py").write_text(found[1], encoding="utf-8")

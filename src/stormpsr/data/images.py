@@ -21,11 +21,12 @@ _MOST_PIXELS = 50 * 10**6  # of an image or of a frame of a video
 PADDING = 114  # grey, as detectors usually pad
 
 
-def read_image(path: Path) -> Image:
+def read_image(path: str | Path) -> Image:
     """An image file."""
     import cv2
     from PIL import Image as Images
 
+    path = Path(path)
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for forever
             raise InputError("this is not a file", path=path)
