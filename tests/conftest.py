@@ -52,6 +52,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if missing else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no process is left alone with them in the end."""
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for room, missing in sorted(left_out.items()):
         terminalreporter.write_line(f"left out: tests/{room} (not installed: {', '.join(missing)})")
