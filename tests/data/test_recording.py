@@ -93,10 +93,43 @@ def test_a_recording_without_labels_has_frames_all_the_same(folder: RecordingFol
 
 def test_images_may_be_counted_from_one(folder: RecordingFolder, lamp: Procedure) -> None:
     (folder.path / "rgb" / "000000.png").unlink()
-    frames = list(open_recording(folder, lamp).frames())
-    assert len(frames) == 8
-    assert_array_equal(frames[0].image, picture(1))
-    assert_array_equal(frames[1].image, picture(1))
+    recording = open_recording(folder, lamp)
+    assert recording.n_frames == 8
+    assert [frame.index for frame in recording.frames()] == [1, 2, 3, 4, 5, 6, 7]
+    assert_array_equal(next(recording.images_at([0])), picture(1))
+
+
+def only_every_third(folder: RecordingFolder, n_frames: int = 8) -> None:
+    for path in (folder.path / "rgb").iterdir():
+        if int(path.stem) % 3:
+            path.unlink()
+    (folder.path / "recording.json").write_text(f'{{"n_frames": {n_frames}, "frame_step": 3}}')
+
+
+def test_images_may_be_those_of_every_so_many_frames(folder: RecordingFolder, lamp: Procedure) -> None:
+    only_every_third(folder)
+    recording = open_recording(folder, lamp)
+    assert recording.n_frames == 8
+    assert recording.states_FC.tolist() == [[0, 0, 0]] * 3 + [[1, 0, 0]] * 2 + [[1, -1, 0]] * 3
+    frames = list(recording.frames())
+    assert [frame.index for frame in frames] == [0, 3, 6]
+    assert [frame.time_seconds for frame in frames] == pytest.approx([0.0, 0.3, 0.6])
+    for number, shown in ((0, 0), (2, 0), (3, 3), (7, 6)):
+        assert_array_equal(next(recording.images_at([number])), picture(shown))
+
+
+def test_an_image_that_is_missing_among_every_so_many_is_named(folder: RecordingFolder, lamp: Procedure) -> None:
+    only_every_third(folder)
+    (folder.path / "rgb" / "000003.png").unlink()
+    with pytest.raises(InputError, match="the image of frame 3 is missing"):
+        open_recording(folder, lamp)
+
+
+@pytest.mark.parametrize("n_frames", [6, 10])
+def test_as_many_frames_must_come_as_are_announced(folder: RecordingFolder, lamp: Procedure, n_frames: int) -> None:
+    only_every_third(folder, n_frames)
+    with pytest.raises(InputError, match=f"go up to frame 6, but {n_frames} frames are announced"):
+        open_recording(folder, lamp)
 
 
 def test_a_video_gives_the_same_frames(tmp_path: Path, lamp: Procedure) -> None:
@@ -166,12 +199,32 @@ def test_cached_frames_are_the_frames_at_training_size(recording: Recording, tmp
     assert cache.missing_bytes([recording.source]) == 8 * 8 * 8 * 3
     cache.fill(recording.source)
     assert cache.missing_bytes([recording.source]) == 0
-    frames = cache.read(recording.source)
-    assert frames.shape == (8, 8, 8, 3)
+    frames = cache.frames(recording.source)
     for number in range(8):
         assert_array_equal(frames[number], letterbox(picture(number), 8)[0])
-    assert frames[5, 0, 0].tolist() == [200, 0, 0]
-    assert frames[5, 7, 7].tolist() == [100, 100, 100]
+    assert frames[5][0, 0].tolist() == [200, 0, 0]
+    assert frames[5][7, 7].tolist() == [100, 100, 100]
+    assert_array_equal(frames[np.array([[1, 5]])], [[frames[1], frames[5]]])
+
+
+@pytest.mark.parametrize("size", [8, SIZE])
+def test_frames_without_an_image_are_shown_by_the_one_before(
+    folder: RecordingFolder, lamp: Procedure, tmp_path: Path, size: int
+) -> None:
+    only_every_third(folder)
+    frames = FrameCache(tmp_path / "cache", size).frames(open_recording(folder, lamp).source)
+    shown = [letterbox(picture(number), size)[0] for number in (0, 0, 0, 3, 3, 3, 6, 6)]
+    assert_array_equal(frames[np.arange(8)], shown)
+    assert_array_equal(frames[4], shown[4])
+
+
+def test_images_of_the_right_size_are_read_from_their_files_and_fill_no_disk(
+    recording: Recording, tmp_path: Path
+) -> None:
+    cache = FrameCache(tmp_path / "cache", SIZE)
+    assert cache.missing_bytes([recording.source]) == 0
+    assert_array_equal(cache.frames(recording.source)[5], picture(5))
+    assert not cache.folder.exists()
 
 
 def test_a_full_cache_reads_no_image_again(recording: Recording, tmp_path: Path) -> None:
@@ -179,19 +232,19 @@ def test_a_full_cache_reads_no_image_again(recording: Recording, tmp_path: Path)
     cache.fill(recording.source)
     (recording.path / "rgb" / "000005.png").write_bytes(b"x" * (recording.path / "rgb" / "000005.png").stat().st_size)
     cache.fill(recording.source)
-    assert cache.read(recording.source)[5, 7, 7].tolist() == [100, 100, 100]
+    assert cache.frames(recording.source)[5][7, 7].tolist() == [100, 100, 100]
 
 
 def test_an_interrupted_cache_is_continued(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
     cache.fill(recording.source)
-    whole = np.array(cache.read(recording.source))
+    whole = cache.frames(recording.source)[np.arange(8)]
     with cache.rows(recording.source).data_path.open("r+b") as file:
         file.truncate(3 * 8 * 8 * 3 + 5)
     seen: list[tuple[int, int]] = []
     cache.fill(recording.source, on_progress=lambda done, of: seen.append((done, of)))
     assert seen == [(8, 8)]
-    assert_array_equal(cache.read(recording.source), whole)
+    assert_array_equal(cache.frames(recording.source)[np.arange(8)], whole)
 
 
 def test_changed_images_are_cached_anew(recording: Recording, folder: RecordingFolder, tmp_path: Path) -> None:
@@ -200,7 +253,7 @@ def test_changed_images_are_cached_anew(recording: Recording, folder: RecordingF
     noise = np.random.default_rng(0).integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)
     cv2.imwrite(str(folder.path / "rgb" / "000002.png"), noise)
     cache.fill(recording.source)
-    assert_array_equal(cache.read(recording.source)[2], letterbox(noise[:, :, ::-1], 8)[0])
+    assert_array_equal(cache.frames(recording.source)[2], letterbox(noise[:, :, ::-1], 8)[0])
 
 
 def test_frames_that_were_cached_with_another_geometry_are_cached_anew(recording: Recording, tmp_path: Path) -> None:
@@ -219,7 +272,7 @@ def test_only_frames_that_are_asked_for_are_decoded_and_more_are_added(recording
     assert cache.rows(source, [2]).n_rows == some.image_FSS3.shape[0] == 2
     assert_array_equal(some[5], letterbox(picture(5), 8)[0])
     more = cache.frames(source, [7])
-    assert sorted(more.row_of) == [2, 5, 7]
+    assert more.number_F.tolist() == [2, 5, 7]
     assert_array_equal(more[7], letterbox(picture(7), 8)[0])
     assert_array_equal(more[2], some[2])
 
@@ -228,9 +281,10 @@ def test_a_file_of_all_frames_serves_those_who_want_a_few(recording: Recording, 
     cache, source = FrameCache(tmp_path / "cache", 8), recording.source
     cache.frames(source, [3])
     cache.fill(source)  # all of them replace the few
-    assert cache.read(source).shape[0] == 8
-    for path in (recording.path / "rgb").iterdir():
-        path.write_bytes(b"x" * path.stat().st_size)  # what is there need not be decoded again
+    assert cache.rows(source).n_rows == 8
+    for number in range(1, 8):  # what is there need not be decoded again; the first one tells their size
+        path = recording.path / "rgb" / f"{number:06d}.png"
+        path.write_bytes(b"x" * path.stat().st_size)
     assert_array_equal(cache.frames(source, [3])[3], letterbox(picture(3), 8)[0])
 
 

@@ -65,7 +65,7 @@ def test_a_square_stays_a_square_in_the_images_that_an_encoder_is_trained_with(
     recording = open_recording(find_recordings(data, "train")[0], lamp)
     cache = FrameCache(tmp_path / "cache", SIZE)
     cache.fill(recording)
-    assert [white(image) for image in cache.read(recording)] == [IN_SQUARE] * 3
+    assert [white(image) for image in cache.frames(recording)[np.arange(3)]] == [IN_SQUARE] * 3
 
 
 def test_a_square_stays_a_square_in_the_images_that_a_detector_is_trained_with(

@@ -135,5 +135,5 @@ def test_only_frames_that_some_step_draws_are_decoded(lamp_data: Path, batches: 
     made = batches(frames, batch_size=2)
     (cached,) = made._squares.values()
     drawn = {frame.frame for step in range(7) for frame in made._draw_step(np.random.default_rng((3, step)))}
-    assert set(cached.row_of) == drawn
+    assert set(cached.number_F.tolist()) == drawn
     assert len(drawn) < 20

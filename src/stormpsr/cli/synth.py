@@ -50,6 +50,9 @@ def generate_command(
         float, typer.Option(min=0.0, max=1.0, help="How much the hands occlude; 0.5 is calibrated on real data.")
     ] = 0.5,
     max_seconds: Annotated[float | None, typer.Option(help="Stop each recording after this many seconds.")] = None,
+    every: Annotated[
+        int, typer.Option(min=1, help="Draw every so many frames only; labels keep their exact frame.")
+    ] = 1,
     error_rate: Rate = None,
     removal_rate: Rate = None,
     omission_rate: Rate = None,
@@ -103,6 +106,7 @@ def generate_command(
         },
         video=video,
         max_seconds=max_seconds,
+        frame_step=every,
     )
     shares: dict[str, float] = {}  # of each recording that is to be drawn
     with Bar("percent", enabled=not as_json) as bar:

@@ -97,7 +97,7 @@ def read_recording_frames(
         path = centre_boxes_file(boxes_folder, recording.name, recording.split)
     if path is None or not path.is_file():
         return None
-    source = frames_of(recording, complete=False)
+    source = frames_of(recording)
     numbers = source.numbers()
     height, width = next(source.images_at(numbers[:1])).shape[:2]
     if boxes_folder is None:

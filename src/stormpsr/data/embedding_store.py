@@ -17,7 +17,7 @@ from stormpsr.data.row_file import RowFile
 from stormpsr.errors import InputError
 
 Precision = Literal["float16", "float32"]
-Encode = Callable[[NDArray[np.uint8]], NDArray[np.floating]]  # images (B, S, S, 3) -> embeddings (B, D)
+Encode = Callable[[slice], NDArray[np.floating]]  # rows -> embeddings (B, D) of the frames that they stand for
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
 
 
@@ -41,7 +41,7 @@ class EmbeddingStore:
     def write(
         self,
         name: str,
-        image_FSS3: NDArray[np.uint8],
+        n_frames: int,
         fps: float,
         encode: Encode,
         *,
@@ -53,13 +53,13 @@ class EmbeddingStore:
 
         Embeddings of another encoder are not overwritten: they may have cost hours.
         """
-        rows = self.rows(name, len(image_FSS3), fps, images=images)
+        rows = self.rows(name, n_frames, fps, images=images)
         self._refuse_stale(rows)
         if rows.is_complete:
             return
         with rows.writer() as writer:
             while writer.done < rows.n_rows:
-                embedding_BD = encode(np.asarray(image_FSS3[writer.done : writer.done + batch_size]))
+                embedding_BD = encode(slice(writer.done, writer.done + batch_size))
                 if not np.abs(embedding_BD).max() < np.finfo(self.dtype).max:
                     problem = f"the encoder gives numbers that {self.dtype} cannot hold"
                     raise InputError(problem, path=rows.path, cure="train it again, or use float32")

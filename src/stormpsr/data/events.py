@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from stormpsr.errors import InputError
 
@@ -34,6 +34,16 @@ def _finite(value: object, name: str) -> float:
     return number
 
 
+# unexpected: completed, though the variant does not ask for it. The other two are alarms, no completions: a part that
+# sits wrongly, and an expected step that was left out
+EventKind = Literal["completed", "unexpected", "wrong", "skipped"]
+
+
+def completions(events: Iterable[StepEvent]) -> list[StepEvent]:
+    """The steps that were completed, without alarms."""
+    return [event for event in events if event.kind in ("completed", "unexpected")]
+
+
 @dataclass(frozen=True, slots=True)
 class StepEvent:
     """A procedure step completed at a frame. Labels and predictions are both step events."""
@@ -43,6 +53,7 @@ class StepEvent:
     time_seconds: float | None = None  # the frame's time stamp, where there is one
     confidence: float | None = None  # evidence at the moment of the event (may exceed 1: it is accumulated)
     source: str | None = None  # who says so: "naive", "expected", "label", ...
+    kind: EventKind = "completed"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step_id", _index(self.step_id, "step_id"))

@@ -61,13 +61,16 @@ class RecordingAbout:
     """What `recording.json` says to us; whatever else it says is for others."""
 
     fps: float | None = None
-    n_frames: int | None = None
+    n_frames: int | None = None  # on the clock of `fps`, whether or not each has an image
+    frame_step: int = 1  # there are images of every so many frames: 0, 4, 8, ...
 
     def __post_init__(self) -> None:
         if self.fps is not None and not 0 < self.fps <= _MOST_FPS:
             raise InputError(f"fps is {self.fps}", cure=f"write the frames per second, above 0 and up to {_MOST_FPS}")
         if self.n_frames is not None and self.n_frames < 0:
             raise InputError(f"n_frames is {self.n_frames}", cure="write the number of frames, a whole number")
+        if self.frame_step < 1:
+            raise InputError(f"frame_step is {self.frame_step}", cure="write 1 if every frame has an image")
 
 
 def read_about(folder: Path) -> RecordingAbout:

@@ -64,8 +64,13 @@ class Recording(FrameSource):
 def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
     """Find a recording's frames and read its labels; images are only looked for, not read."""
     about = read_about(folder.path)
-    source = frames_of(folder, about.n_frames)
-    fps, n_frames = about.fps or source.fps or procedure.fps, source.n_frames or 0
+    source = frames_of(folder, about)
+    fps, n_frames = about.fps or source.fps or procedure.fps, source.numbers()[-1] + 1
+    if about.frame_step > 1 and about.n_frames is not None:
+        if not n_frames <= about.n_frames < n_frames + about.frame_step:
+            problem = f"the images go up to frame {n_frames - 1}, but {about.n_frames} frames are announced"
+            raise InputError(problem, path=folder.path, cure="copy the missing images again")
+        n_frames = about.n_frames
     states, steps = _read_labels(folder, procedure)
     _check_within(states, steps, n_frames, folder)
     return Recording(folder.name, folder.split, folder.path, fps, source, states, steps, n_frames)

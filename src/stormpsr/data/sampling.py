@@ -77,6 +77,7 @@ def key_frames(
     timelines: Sequence[StateTimeline],
     n_frames: Sequence[int],
     *,
+    numbers: Sequence[Sequence[int]] | None = None,
     fps: float,
     after_seconds: float,
     wrong_states: WrongStates,
@@ -84,9 +85,10 @@ def key_frames(
 ) -> KeyFrames:
     """The frames of `after_seconds` (t_f) after each change of state, never past the next change.
 
-    Zero seconds leave the frame of the completion alone. `initial_state` adds the beginning of the recording, which
-    is no completion but a state like the others. A state with a wrong part (-1) is a state of its own, because it
-    looks like no other; or its frames are left out.
+    Zero seconds leave the frame of the completion alone. `numbers` are the frames that have an image, where not all do:
+    of a change that no such frame follows closely enough, the first one after it is taken. `initial_state` adds the
+    beginning of the recording, which is no completion but a state like the others. A state with a wrong part (-1) is a
+    state of its own, because it looks like no other; or its frames are left out.
     """
     if len(timelines) != len(n_frames):
         raise InputError(f"{len(timelines)} timelines, but {len(n_frames)} numbers of frames")
@@ -98,7 +100,12 @@ def key_frames(
         for row, (start, bits, end) in enumerate(zip(timeline.frames, timeline.states, ends, strict=True)):
             if (row == 0 and not initial_state) or (wrong_states == "leave_out" and -1 in bits):
                 continue
-            frames = np.arange(start, min(start + n_after, end, n), dtype=np.int64)
+            if numbers is None:
+                frames = np.arange(start, min(start + n_after, end, n), dtype=np.int64)
+            else:
+                there = np.asarray(numbers[recording], dtype=np.int64)
+                there = there[(there >= start) & (there < min(end, n))]
+                frames = there[: max(int(np.searchsorted(there, start + n_after)), 1)]
             if len(frames):
                 pieces.append((recording, frames, labels.setdefault(bits, len(labels))))
     if not pieces:

@@ -23,9 +23,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stormpsr.data.images import Image, check_pixels, read_image
-from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingFolder
+from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingAbout, RecordingFolder
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -83,27 +84,28 @@ class FrameSource(ABC):
 class ImageFolder(FrameSource):
     """One image per file.
 
-    Files called after their number may leave numbers out: those frames were dropped. Files with other names come by
-    name. numbered: frames are those files that are called after their number, and no others. complete: also, none is
-    missing, as labels need it; a folder that begins with number 1 then has a frame 0 that shows the same.
+    Files called after their number may leave numbers out: those frames were dropped, and the image before stands for
+    them. Files with other names come by name. numbered: frames are those files that are called after their number, and
+    no others. frame_step: also, from the first to the last every so many have an image, as labels need it.
     """
 
-    def __init__(self, path: Path, fps: float | None = None, *, numbered: bool = False, complete: bool = False) -> None:
+    def __init__(
+        self, path: Path, fps: float | None = None, *, numbered: bool = False, frame_step: int | None = None
+    ) -> None:
         self.path, self.fps, self.name = path, fps, str(path)
         entries = sorted(path.iterdir())
         files = [e for e in entries if e.suffix.lower() in IMAGE_SUFFIXES and not e.name.startswith(".")]
         called = [entry for entry in files if re.fullmatch(r"[0-9]{1,9}", entry.stem)]
-        by_number = numbered or complete or len(called) == len(files)
+        by_number = numbered or len(called) == len(files)
         if not (called if by_number else files):
             cure = "images are called after their frame: 000000.jpg" if files else "frames are .jpg or .png files"
             raise InputError("there are no images in this folder", path=path, cure=cure)
         numbers = {int(entry.stem): entry for entry in called} if by_number else dict(enumerate(files))
         if by_number and len(numbers) < len(called):
             raise InputError("two images have the same number", path=path, cure="keep one of them")
-        if complete:
-            if min(numbers) == 1:
-                numbers[0] = numbers[1]
-            missing = next((number for number in range(max(numbers)) if number not in numbers), None)
+        if frame_step is not None:
+            wanted = range(min(numbers), max(numbers), frame_step)
+            missing = next((number for number in wanted if number not in numbers), None)
             if missing is not None:
                 cure = f"the images go up to {max(numbers)}: copy the missing ones again"
                 raise InputError(f"the image of frame {missing} is missing", path=path, cure=cure)
@@ -119,6 +121,7 @@ class ImageFolder(FrameSource):
 
     def _set(self, files: Mapping[int, Path]) -> None:
         self._files = dict(sorted(files.items()))
+        self._numbers = list(self._files)
         self.n_frames = len(self._files)
 
     def frames(self, start: int = 0) -> Iterator[Frame]:
@@ -128,16 +131,24 @@ class ImageFolder(FrameSource):
                 yield Frame(read_image(file), number, (number - first) / fps)
 
     def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
-        return (read_image(self._files[number]) for number in numbers)
+        return (read_image(self.file(number)) for number in numbers)
 
     def numbers(self) -> Sequence[int]:
-        return list(self._files)
+        return self._numbers
 
     def file(self, number: int) -> Path:
-        return self._files[number]
+        return self._files[self._numbers[int(rows_that_show(self._numbers, number))]]
 
     def fingerprint(self) -> str:
         return _digest("\n".join(f"{file.name} {file.stat().st_size}" for file in self._files.values()))
+
+
+def rows_that_show(numbers: Sequence[int], wanted: int | NDArray[np.integer]) -> NDArray[np.intp]:
+    """Where, among the ascending numbers of images, stand those that show certain frames: the last that is not later.
+
+    Frames before the first image are shown by it.
+    """
+    return np.maximum(np.searchsorted(numbers, wanted, side="right") - 1, 0)
 
 
 class Video(FrameSource):
@@ -466,13 +477,16 @@ def _open_folder(path: Path, procedure: Procedure, fps: float | None, default_fp
     return recording if fps is None or images is None else replace(recording, fps=fps)
 
 
-def frames_of(folder: RecordingFolder, n_frames: int | None = None, *, complete: bool = True) -> ImageFolder | Video:
-    """The frames of a recording: its numbered images, or its one video, of so many frames if somebody says so."""
+def frames_of(folder: RecordingFolder, about: RecordingAbout | None = None) -> ImageFolder | Video:
+    """The frames of a recording: its numbered images, none missing, or its one video.
+
+    Where `about` is left out, images may be missing, and frames of a video are counted.
+    """
     images = folder.frames_folder()
     if images is not None:
-        return ImageFolder(images, numbered=True, complete=complete)
+        return ImageFolder(images, numbered=True, frame_step=about.frame_step if about else None)
     videos = sorted(entry for entry in folder.path.iterdir() if entry.suffix.lower() in VIDEO_SUFFIXES)
     if len(videos) == 1:
-        return Video.counted(videos[0], n_frames)
+        return Video.counted(videos[0], about.n_frames if about else None)
     problem = f"{len(videos)} videos and no images" if videos else "neither images nor a video"
     raise InputError(problem, path=folder.path, cure="a recording has images in rgb/, or one video file")

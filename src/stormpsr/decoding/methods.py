@@ -135,6 +135,15 @@ METHODS: dict[str, Method] = {
             dark_colour="#c79be6",
             streams=_BOTH,
         ),
+        Method(
+            "filter",
+            "stormpsr.decoding.procedure_filter:ProcedureFilter",
+            "Procedure filter",
+            "a learned Bayesian filter",
+            colour="#8c1d40",
+            dark_colour="#ff8fab",
+            in_main_table=True,
+        ),
     )
 }
 

@@ -5,7 +5,8 @@ last stands in for the ticks of a short gap; those of a long one pass as frames 
 
 Streaming and batched recognition both make predictions for a `PredictionDecoder`, so that they cannot drift.
 
-Shape legend: P predictions, M detections, E predictions of the temporal model, C components.
+Shape legend: P predictions, M detections, E predictions of the temporal model, C components, F outputs, U predictions
+with outputs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,22 @@ from numpy.typing import NDArray
 
 from stormpsr.data.boxes import Box
 from stormpsr.data.events import StateDetection, StepEvent
+from stormpsr.data.labels import StateTimeline
 from stormpsr.decoding.methods import Grid, Stream
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
 from stormpsr.procedure.model import Procedure, StateBits
+
+# What networks say of each component: logarithms of probabilities, and logits. The detector's reading of its part,
+# and whether the state can be read at all; the temporal model's word on a change within the window, what it reads in
+# the last frame, and what it thinks true at the window's first and last frame.
+OUTPUT_COLUMNS: tuple[str, ...] = (
+    *(f"part {state}" for state in ("absent", "correct", "wrong")),
+    *("readable", "change"),
+    *(f"{what} {state}" for what in ("read", "first", "last") for state in ("absent", "correct", "wrong")),
+)
+N_OUTPUTS = len(OUTPUT_COLUMNS)
+DETECTOR_OUTPUTS, STREAM_OUTPUTS = slice(0, 4), slice(4, N_OUTPUTS)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,6 +50,7 @@ class Prediction:
     time_seconds: float
     detections: tuple[StateDetection, ...] | None = None  # None: the detector did not look at this frame
     change_C: NDArray[np.float32] | None = None  # None: the temporal model did not run in this frame
+    outputs_CF: NDArray[np.float32] | None = None  # see `OUTPUT_COLUMNS`; nan where a network did not speak
 
     @property
     def box(self) -> Box | None:
@@ -67,7 +81,7 @@ class GapFiller:
         """What counts in the ticks since the last prediction that are filled, and in the prediction's own."""
         if self._tick is not None and prediction.tick - self._tick - 1 <= self.gap_ticks:
             for tick in range(self._tick + 1, prediction.tick):
-                yield replace(prediction, tick=tick, detections=self._seen_at(tick), change_C=None)
+                yield replace(prediction, tick=tick, detections=self._seen_at(tick), change_C=None, outputs_CF=None)
         self._tick = prediction.tick
         if prediction.detections is not None:
             self._seen, self._seen_until = prediction.detections, prediction.tick + self.detection_hold
@@ -90,6 +104,8 @@ class LabelledRecording(Protocol):
     @property
     def labels(self) -> Sequence[StepEvent]: ...
     @property
+    def states(self) -> StateTimeline | None: ...
+    @property
     def predictions(self) -> Iterable[Prediction]: ...
 
 
@@ -102,6 +118,7 @@ class Decoder(ABC):
     Only `update`, `reset`, `state` and `share` must be written; the rest has an answer that is right, if slow.
     """
 
+    needs_every_tick: ClassVar[bool] = True  # whether short gaps between predictions are to be filled for it
     Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default
     grid: ClassVar[Grid] = {}  # the values that tuning tries, by setting; empty: nothing to tune
     # what a class that is not in `METHODS` says of itself
@@ -148,6 +165,10 @@ class Decoder(ABC):
         for unseen in range(self._frame + 1, min(frame, self._frame + 1 + _LONGEST_REST)):
             self.update((), None, unseen)
         self._frame = max(self._frame, frame - 1)
+
+    def finish(self) -> list[StepEvent]:
+        """What is only known once the work has ended, for example that a step was left out."""
+        return []
 
     def _next_frame(self, frame: int | None) -> int:
         """Count on, and refuse to go back."""
@@ -232,18 +253,29 @@ class PredictionDecoder:
     def __init__(self, decoder: Decoder, gaps: GapFiller | None = None) -> None:
         self.decoder = decoder
         self._gaps = gaps or GapFiller()
+        self._latest: Prediction | None = None
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
         self.decoder.reset()
         self._gaps.reset()
+        self._latest = None
 
     def update(self, prediction: Prediction) -> list[StepEvent]:
         """The events of the next prediction, and of the ticks that passed since the last one."""
-        events: list[StepEvent] = []
-        for tick in self._gaps.fill(prediction):
-            events += self.decoder.observe(tick)
-        return [replace(event, frame=prediction.index, time_seconds=prediction.time_seconds) for event in events]
+        ticks = self._gaps.fill(prediction) if self.decoder.needs_every_tick else (prediction,)
+        self._latest = prediction
+        return self._timed([event for tick in ticks for event in self.decoder.observe(tick)])
+
+    def finish(self) -> list[StepEvent]:
+        """What is only known once the work has ended, at the latest frame."""
+        return self._timed(self.decoder.finish())
+
+    def _timed(self, events: list[StepEvent]) -> list[StepEvent]:
+        latest = self._latest
+        if latest is None:
+            return []
+        return [replace(event, frame=latest.index, time_seconds=latest.time_seconds) for event in events]
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +292,8 @@ class PredictionTable:
     detection_box_M4: NDArray[np.float32]
     change_row_E: NDArray[np.int64]  # which prediction a prediction of the temporal model belongs to
     change_EC: NDArray[np.float32]
+    outputs_row_U: NDArray[np.int64]  # which prediction the outputs per component belong to
+    outputs_UCF: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.tick_P)
@@ -272,17 +306,18 @@ class PredictionTable:
             found = StateDetection(int(self.tick_P[row]), int(self.detection_class_M[m]), sure, box)  # type: ignore[arg-type]
             detections.setdefault(row, []).append(found)
         change = dict(zip(self.change_row_E.tolist(), self.change_EC, strict=True))
+        outputs = dict(zip(self.outputs_row_U.tolist(), self.outputs_UCF, strict=True))
         for row in range(len(self)):
             seen = tuple(detections.get(row, ())) if self.detector_ran_P[row] else None
-            yield Prediction(
-                int(self.tick_P[row]), int(self.index_P[row]), float(self.time_P[row]), seen, change.get(row)
-            )
+            when = int(self.tick_P[row]), int(self.index_P[row]), float(self.time_P[row])
+            yield Prediction(*when, seen, change.get(row), outputs.get(row))
 
     @classmethod
     def of(cls, predictions: Iterable[Prediction], n_components: int) -> PredictionTable:
         rows = list(predictions)
         found = [(row, d) for row, prediction in enumerate(rows) for d in prediction.detections or ()]
         changes = [(row, prediction.change_C) for row, prediction in enumerate(rows) if prediction.change_C is not None]
+        outputs = [(row, p.outputs_CF) for row, p in enumerate(rows) if p.outputs_CF is not None]
         return cls(
             tick_P=np.array([p.tick for p in rows], dtype=np.int64),
             index_P=np.array([p.index for p in rows], dtype=np.int64),
@@ -294,6 +329,8 @@ class PredictionTable:
             detection_box_M4=np.array([d.box or (0, 0, 0, 0) for _, d in found], dtype=np.float32).reshape(-1, 4),
             change_row_E=np.array([row for row, _ in changes], dtype=np.int64),
             change_EC=np.array([c for _, c in changes], dtype=np.float32).reshape(-1, n_components),
+            outputs_row_U=np.array([row for row, _ in outputs], dtype=np.int64),
+            outputs_UCF=np.array([o for _, o in outputs], dtype=np.float32).reshape(-1, n_components, N_OUTPUTS),
         )
 
     # ------------------------------------------------------------------ files

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -61,6 +61,7 @@ class Detection:
     state_class: int
     confidence: float  # of the box and of the class together, 0..1
     parts_C3: NDArray[np.float32] | None = None  # per component: probability of absent, correct, wrong
+    readable_logit: float | None = None  # of the whole state being readable, where a detector says so apart
 
     def __post_init__(self) -> None:
         box = self.box
@@ -233,8 +234,7 @@ class TorchDetector(StateDetector):
         return [sorted_best([self._calibrated(d) for d in row], min_confidence) for row in found]
 
     def _calibrated(self, detection: Detection) -> Detection:
-        confidence = self.calibration(detection.confidence)
-        return Detection(detection.box, detection.state_class, confidence, detection.parts_C3)
+        return replace(detection, confidence=self.calibration(detection.confidence))
 
     # ------------------------------------------------------------------ files
     def save(self, folder: str | Path) -> None:

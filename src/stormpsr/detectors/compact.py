@@ -312,7 +312,8 @@ class CompactDetector(StepTrainedDetector):
             best = int(probability_BN[row].argmax())
             box = placement.back(Box(*corners_B4[row]))
             confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
-            found.append([Detection(box, self.table.shown[best], confidence, parts_BC3[row])])
+            readable = float(output.readable_logit_B[row])
+            found.append([Detection(box, self.table.shown[best], confidence, parts_BC3[row], readable)])
         return found
 
     # ------------------------------------------------------------------ wrong parts

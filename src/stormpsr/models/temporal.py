@@ -46,6 +46,18 @@ class TemporalModel(nn.Module):
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def outputs(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        """All that is said of each component, (B, C, 10): the logit of a change within the window; then logarithms of
+
+        the probabilities of absent, correct and wrong in the last frame, and at the window's first frame and its last.
+        """
+        return change_only(self(embedding_BND, mask_BN))
+
+
+def change_only(logits_BC: Tensor) -> Tensor:
+    """The outputs of a model that knows of changes only."""
+    return torch.cat([logits_BC[..., None], logits_BC.new_full((*logits_BC.shape, 9), torch.nan)], dim=-1)
+
 
 def _head(width: int, n_components: int) -> nn.Sequential:
     """One hidden layer, then a logit per component."""
@@ -63,8 +75,17 @@ class AveragedModel(TemporalModel):
         self.members = nn.ModuleList(members)
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
-        logits_MBC = torch.stack([member(embedding_BND, mask_BN) for member in self.members])
-        return torch.logit(torch.sigmoid(logits_MBC).mean(dim=0), eps=1e-6)
+        return _averaged([member(embedding_BND, mask_BN) for member in self.members])
+
+    def outputs(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        outputs = [member.outputs(embedding_BND, mask_BN) for member in self.members]
+        change_BC = _averaged([output_BCF[..., 0] for output_BCF in outputs])
+        return torch.cat([change_BC[..., None], torch.stack(outputs)[..., 1:].mean(dim=0)], dim=-1)
+
+
+def _averaged(logits: Sequence[Tensor]) -> Tensor:
+    """The logits of the mean of probabilities."""
+    return torch.logit(torch.sigmoid(torch.stack(list(logits))).mean(dim=0), eps=1e-6)
 
 
 class TransformerConfig(TemporalConfig):
@@ -290,6 +311,15 @@ class StatesModel(TemporalModel):
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         logit_BC, _, ends_BC23 = self.with_states(embedding_BND, mask_BN)
+        return self._with_ends(logit_BC, ends_BC23)
+
+    def outputs(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        logit_BC, read_BNC3, ends_BC23 = self.with_states(embedding_BND, mask_BN)
+        change_BC1 = self._with_ends(logit_BC, ends_BC23)[..., None]
+        states = [read_BNC3[:, -1], ends_BC23[:, :, 0], ends_BC23[:, :, 1]]
+        return torch.cat([change_BC1, *(logits_BC3.log_softmax(dim=-1) for logits_BC3 in states)], dim=-1)
+
+    def _with_ends(self, logit_BC: Tensor, ends_BC23: Tensor) -> Tensor:
         if not self.ends_share:
             return logit_BC
         first_BC, last_BC = ends_BC23.softmax(dim=-1)[..., 1].unbind(dim=-1)  # correct

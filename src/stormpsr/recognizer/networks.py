@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.data.sampling import window_offsets
 from stormpsr.data.sources import Frame
-from stormpsr.decoding.predictions import Prediction
-from stormpsr.detectors.base import TorchDetector
+from stormpsr.decoding.predictions import DETECTOR_OUTPUTS, N_OUTPUTS, STREAM_OUTPUTS, Prediction
+from stormpsr.detectors.base import Detection, TorchDetector
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import device_of
+from stormpsr.models.temporal import TemporalModel, change_only
 from stormpsr.recognizer.model_folder import RecognizerSettings
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ class View:
         if size not in self._squares:
             self._squares[size] = letterbox(self.image, size)
         return self._squares[size]
+
+
+class Detected(NamedTuple):
+    """What the detector says of an image."""
+
+    detections: tuple[StateDetection, ...]  # most confident first
+    outputs_CF: NDArray[np.float32] | None = None  # the first of `OUTPUT_COLUMNS`; None if it does not read parts
 
 
 class Networks:
@@ -89,27 +97,34 @@ class Networks:
         dim = 1 if self.stream is None else self.stream.encoder.embedding_dim
         return EmbeddingRing(self.offsets_N, self.schedule().encoder_stride, dim)
 
-    def detect(self, views: Sequence[View], ticks: Sequence[int]) -> list[tuple[StateDetection, ...]]:
-        """The detections in images, most confident first. Numbers are rounded as they are kept on disk."""
+    def detect(self, views: Sequence[View], ticks: Sequence[int]) -> list[Detected]:
+        """What the detector says of images. Numbers are rounded as they are kept on disk."""
         assert self.detector is not None
-        least = self.settings.detector_min_confidence
         if isinstance(self.detector, TorchDetector):
             squares = [view.square(self.detector.image_size) for view in views]
-            found = self.detector.detect_squares(squares, min_confidence=least, shares_B4=self._located(views))
+            found = self.detector.detect_squares(squares, min_confidence=0.0, shares_B4=self._located(views))
         else:
-            found = self.detector.detect([view.image for view in views], min_confidence=least)
-        return [
-            tuple(
-                StateDetection(
-                    tick,
-                    detection.state_class,
-                    float(np.float32(detection.confidence)),
-                    tuple(float(np.float32(side)) for side in detection.box.to_xywh()),  # type: ignore[arg-type]  # four stay four
-                )
-                for detection in row
+            found = self.detector.detect([view.image for view in views], min_confidence=0.0)
+        return [self._detected(row, tick) for row, tick in zip(found, ticks, strict=True)]
+
+    def _detected(self, found: Sequence[Detection], tick: int) -> Detected:
+        """Detections, those that are not sure enough left out; what was read of parts counts in any case."""
+        detections = tuple(
+            StateDetection(
+                tick,
+                detection.state_class,
+                float(np.float32(detection.confidence)),
+                tuple(float(np.float32(side)) for side in detection.box.to_xywh()),  # type: ignore[arg-type]  # four stay four
             )
-            for row, tick in zip(found, ticks, strict=True)
-        ]
+            for detection in found
+            if detection.confidence >= self.settings.detector_min_confidence
+        )
+        best = found[0] if found else None
+        if best is None or best.parts_C3 is None:
+            return Detected(detections)
+        parts_C3 = np.log(np.maximum(best.parts_C3, 1e-6))
+        readable_C1 = np.full((len(parts_C3), 1), np.nan if best.readable_logit is None else best.readable_logit)
+        return Detected(detections, np.concatenate([parts_C3, readable_C1], axis=1).astype(np.float32))
 
     def encode(self, views: Sequence[View]) -> NDArray[np.float32]:
         """Embeddings of images, (B, D)."""
@@ -138,11 +153,37 @@ class Networks:
         return torch.from_numpy(np.stack([view.square(size)[0] for view in views])).to(self.device)
 
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """For each window, the probability that each component changed within it, (B, C)."""
+        """For each window what the temporal model says of each component, (B, C, 10).
+
+        Columns are the last of `OUTPUT_COLUMNS`: the logit of a change within the window comes first; the others are
+        nan where a model says nothing else.
+        """
         assert self.stream is not None
+        temporal = self.stream.temporal
         with torch.inference_mode():
             clip_BND, mask_BN = (torch.from_numpy(array).to(self.device) for array in (embedding_BND, mask_BN))
-            return np.asarray(torch.sigmoid(self.stream.temporal(clip_BND, mask_BN)).cpu().numpy(), dtype=np.float32)
+            if isinstance(temporal, TemporalModel):
+                outputs_BCF = temporal.outputs(clip_BND, mask_BN)
+            else:  # a class of somebody's own
+                outputs_BCF = change_only(temporal(clip_BND, mask_BN))
+            return np.asarray(outputs_BCF.float().cpu().numpy(), dtype=np.float32)
+
+
+def joined_outputs(
+    detected: Detected | None, of_stream_CF: NDArray[np.float32] | None
+) -> tuple[tuple[StateDetection, ...] | None, NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    """What a prediction holds: detections, probabilities of change, and all that is said of each component."""
+    change_C = None if of_stream_CF is None else (1 / (1 + np.exp(-of_stream_CF[:, 0]))).astype(np.float32)
+    of_detector_CF = None if detected is None else detected.outputs_CF
+    said = of_detector_CF if of_stream_CF is None else of_stream_CF
+    outputs_CF = None
+    if said is not None:
+        outputs_CF = np.full((len(said), N_OUTPUTS), np.nan, dtype=np.float32)
+        if of_detector_CF is not None:
+            outputs_CF[:, DETECTOR_OUTPUTS] = of_detector_CF
+        if of_stream_CF is not None:
+            outputs_CF[:, STREAM_OUTPUTS] = of_stream_CF
+    return (None if detected is None else detected.detections), change_C, outputs_CF
 
 
 def shared_locator(detector: Any, encoder: Any) -> Locator | None:
@@ -276,11 +317,11 @@ class FramePredictor:
         if due is None:
             return None
         view = View(frame.image)
-        detections = self.networks.detect([view], [due.tick])[0] if due.detect else None
+        detected = self.networks.detect([view], [due.tick])[0] if due.detect else None
         if due.encode:
             self._ring.put(due.slot, self.networks.encode([view])[0])
-        change_C = None
+        of_stream_CF = None
         if due.predict:
             embedding_ND, known_N = self._ring.window(due.slot)
-            change_C = self.networks.predict(embedding_ND[None], known_N[None])[0]
-        return Prediction(due.tick, frame.index, frame.time_seconds, detections, change_C)
+            of_stream_CF = self.networks.predict(embedding_ND[None], known_N[None])[0]
+        return Prediction(due.tick, frame.index, frame.time_seconds, *joined_outputs(detected, of_stream_CF))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from stormpsr.data.coco import COCO_FILE, read_coco_boxes
 from stormpsr.data.events import StepEvent
-from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, read_steps
+from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, StateTimeline, read_steps
 from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
@@ -32,7 +32,7 @@ from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel
-from stormpsr.recognizer.networks import Due, EmbeddingRing, Networks, View
+from stormpsr.recognizer.networks import Due, EmbeddingRing, Networks, View, joined_outputs
 
 VISIBLE_EVERY = 10  # frames
 
@@ -56,6 +56,10 @@ class LabelledPredictions:
     @property
     def name(self) -> str:
         return self.recording.name
+
+    @property
+    def states(self) -> StateTimeline | None:
+        return self.recording.states
 
     def labels_with_errors(self, procedure: Procedure) -> tuple[StepEvent, ...] | None:
         path = self.recording.path / STEPS_WITH_ERRORS_FILE
@@ -123,14 +127,14 @@ def predict_recording(
         chunk = [(View(frame.image), due) for frame, due in batch]
         ticks = [due.tick for _, due in chunk if due.detect]
         found = networks.detect([view for view, due in chunk if due.detect], ticks) if ticks else []
-        detections = dict(zip(ticks, found, strict=True))
-        changes = _changes(networks, ring, chunk)
+        detected = dict(zip(ticks, found, strict=True))
+        said = _said_by_stream(networks, ring, chunk)
         for frame, due in batch:
-            seen, change_C = detections.get(due.tick), changes.get(due.tick)
-            yield Prediction(due.tick, frame.index, frame.time_seconds, seen, change_C)
+            joined = joined_outputs(detected.get(due.tick), said.get(due.tick))
+            yield Prediction(due.tick, frame.index, frame.time_seconds, *joined)
 
 
-def _changes(
+def _said_by_stream(
     networks: Networks, ring: EmbeddingRing, chunk: Sequence[tuple[View, Due]]
 ) -> dict[int, NDArray[np.float32]]:
     """The temporal model's word by tick. All images are encoded at once, then all windows are cut in order."""
@@ -144,8 +148,8 @@ def _changes(
             windows.append((due.tick, *ring.window(due.slot)))
     if not windows:
         return {}
-    change_BC = networks.predict(np.stack([clip for _, clip, _ in windows]), np.stack([known for *_, known in windows]))
-    return dict(zip((tick for tick, *_ in windows), change_BC, strict=True))
+    said_BCF = networks.predict(np.stack([clip for _, clip, _ in windows]), np.stack([known for *_, known in windows]))
+    return dict(zip((tick for tick, *_ in windows), said_BCF, strict=True))
 
 
 def predict_recordings(
@@ -181,8 +185,8 @@ def prediction_file(recording: Recording, digest: str, cache: Path) -> tuple[Pat
 def _watched(recording: Recording, on_progress: OnProgress | None) -> Iterator[Frame]:
     for done, frame in enumerate(recording.frames(), start=1):
         yield frame
-        if on_progress and (done % _FRAMES_AT_ONCE == 0 or done == recording.n_frames):
-            on_progress(recording.name, done, recording.n_frames)
+        if on_progress and (done % _FRAMES_AT_ONCE == 0 or frame.index == recording.source.numbers()[-1]):
+            on_progress(recording.name, frame.index + 1, recording.n_frames)
 
 
 def decode_table(decoder: PredictionDecoder, predictions: Iterable[Prediction]) -> list[StepEvent]:

@@ -246,7 +246,7 @@ class RecordingBeingDrawn(FrameSource):
             image = self._image(index) if finished or index < self._drawn else None
             if image is not None:
                 yield Frame(image, index, index / float(self.fps or 1))
-                index += 1
+                index += self.spec.frame_step
             elif finished:
                 return
             else:

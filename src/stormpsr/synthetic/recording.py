@@ -73,6 +73,7 @@ class RecordingSpec:
     rates: ErrorRates
     video: bool  # one MP4 file instead of single frames
     max_seconds: float | None = None  # cut the recording here
+    frame_step: int = 1  # only every so many frames are drawn
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class DatasetSpec:
     rates: Mapping[str, ErrorRates]  # per split
     video: bool = False
     max_seconds: float | None = None
+    frame_step: int = 1
 
     def __post_init__(self) -> None:
         profile_named(self.profile)
@@ -101,6 +103,11 @@ class DatasetSpec:
             raise InputError(f"occlusion is {self.occlusion}", cure="it lies between 0 (little is hidden) and 1")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise InputError(f"the greatest length is {self.max_seconds} s", cure="it must be more than 0")
+        if self.frame_step < 1:
+            raise InputError(f"every {self.frame_step}th frame is to be drawn", cure="give 1 to draw all of them")
+        if self.frame_step > 1 and self.video:
+            cure = "leave --video out: a video's frames are counted without gaps"
+            raise InputError("a video cannot leave frames out", cure=cure)
         for split, count in self.counts.items():
             if count < 0:
                 raise InputError(f"{count} recordings for {split}", cure="a count must not be negative")
@@ -114,7 +121,7 @@ class DatasetSpec:
     def recordings(self, product: Product) -> list[RecordingSpec]:
         """All recordings of the set. Each depends on its split and number only, not on how many others there are."""
         variants = list(product.procedure.variants)
-        shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds")
+        shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds", "frame_step")
         settings: dict[str, Any] = {name: getattr(self, name) for name in shared}
         specs = []
         for code, split in enumerate(SPLITS):
@@ -160,12 +167,14 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
         writer = _video(folder, spec.size, timeline.fps) if spec.video else _frame_files(folder)
         look = look_of(product, timeline, traits, spec.seed)
         with writer as add_frame:
-            visibility, boxes = measure(product, timeline, look, spec.size, add_frame, on_progress)
+            visibility, boxes = measure(
+                product, timeline, look, spec.size, add_frame, on_progress, frame_step=spec.frame_step
+            )
         states = StateTimeline.from_dense(timeline.states_FC())
         write_states(folder / STATES_FILE, states, procedure)
         for name, with_errors in ((STEPS_FILE, False), (STEPS_WITH_ERRORS_FILE, True)):
             write_steps(folder / name, steps_from_states(states, procedure, with_errors=with_errors), procedure)
-        coco, counts = _coco_boxes(timeline, visibility, boxes, procedure, spec.size)
+        coco, counts = _coco_boxes(timeline, visibility, boxes, procedure, spec.size, spec.frame_step)
         coco.write(folder / COCO_FILE)
         write_visibility(folder / VISIBILITY_FILE, visibility, procedure)
         procedure.save(folder / PROCEDURE_FILE)
@@ -178,6 +187,7 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
             "variant": spec.variant,
             "fps": timeline.fps,
             "n_frames": timeline.n_frames,
+            "frame_step": spec.frame_step,
             "parameters": asdict(spec),
             "traits": asdict(traits),
             "counts": {**counts, **{f"{kind}_actions": n for kind, n in sorted(kinds.items())}},
@@ -201,24 +211,27 @@ def measure(
     size: int,
     on_frame: OnFrame = lambda *_: None,
     on_progress: OnProgress = lambda *_: None,
+    *,
+    frame_step: int = 1,
 ) -> tuple[Visibility, list[Box | None]]:
-    """Draw every frame, hand it on, and keep what can be seen in it."""
+    """Draw every (so many) frame, hand it on, and keep what can be seen in it: until the next one, in what follows."""
     from stormpsr.synthetic.render import Renderer
 
     mounted_FC = timeline.states_FC() != 0
     n = timeline.n_frames
     visible, inside, place = (np.full(mounted_FC.shape, np.nan, dtype=np.float32) for _ in range(3))
-    boxes: list[Box | None] = []
+    boxes: list[Box | None] = [None] * n
     with Renderer(product, look, size) as renderer:
-        for index, mounted in enumerate(mounted_FC):
-            frame = renderer.render(timeline, index)
-            visible[index, mounted] = frame.visible_share_C[mounted]
-            inside[index, mounted] = frame.inside_share_C[mounted]
-            place[index] = frame.place_visible_share_C
-            boxes.append(frame.box)
+        for drawn, index in enumerate(range(0, n, frame_step), start=1):
+            frame, mounted = renderer.render(timeline, index), mounted_FC[index]
+            until = slice(index, index + frame_step)
+            visible[until, mounted] = frame.visible_share_C[mounted]
+            inside[until, mounted] = frame.inside_share_C[mounted]
+            place[until] = frame.place_visible_share_C
+            boxes[index] = frame.box
             on_frame(index, frame, renderer)
-            if index % 50 == 49 or index == n - 1:
-                on_progress(index + 1, n)
+            if drawn % 50 == 0 or index + frame_step >= n:
+                on_progress(min(index + frame_step, n), n)
     return Visibility(visible, inside, place), boxes
 
 
@@ -250,13 +263,19 @@ def _video(folder: Path, size: int, fps: float) -> Iterator[OnFrame]:
 
 
 def _coco_boxes(
-    timeline: Timeline, visibility: Visibility, boxes: list[Box | None], procedure: Procedure, size: int
+    timeline: Timeline,
+    visibility: Visibility,
+    boxes: list[Box | None],
+    procedure: Procedure,
+    size: int,
+    frame_step: int = 1,
 ) -> tuple[Coco, dict[str, int]]:
     """Boxes with the state's class on readable frames, and how many frames there were of each sort.
 
     A readable frame in a state that the detector has no class for gets no box.
     """
-    readable, states_FC = np.flatnonzero(visibility.readable_F()).tolist(), timeline.states_FC()
+    drawn_F = np.arange(len(boxes)) % frame_step == 0
+    readable, states_FC = np.flatnonzero(visibility.readable_F() & drawn_F).tolist(), timeline.states_FC()
     coco = Coco(categories=state_categories(procedure))
     for frame in readable:
         box, state_class = boxes[frame], procedure.state_class(tuple(states_FC[frame]))
@@ -264,7 +283,7 @@ def _coco_boxes(
             coco.images.append(CocoImage(frame, frame_name(frame), size, size))
             coco.boxes.append(CocoBox(coco.images[-1], state_class, box))
     counts = {
-        "frames": len(boxes),
+        "frames": int(drawn_F.sum()),
         "readable_frames": len(readable),
         "boxes": len(coco.boxes),
         "readable_without_class": len(readable) - len(coco.boxes),

@@ -24,6 +24,7 @@ from stormpsr.config import Config
 from stormpsr.data.boxes import Box
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
 from stormpsr.data.dataset import Dataset
+from stormpsr.data.frame_cache import Frames
 from stormpsr.data.images import Placement
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import (
@@ -165,6 +166,7 @@ def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:
     return key_frames(
         [recording.states for recording in recordings if recording.states is not None],
         [recording.n_frames for recording in recordings],
+        numbers=[recording.source.numbers() for recording in recordings],
         fps=fps.pop(),
         after_seconds=config.key_frames.after_seconds,
         wrong_states=config.key_frames.wrong_states,
@@ -193,7 +195,7 @@ class KeyFrameImages(TorchDataset):
     def __init__(
         self,
         sampler: KeyFrameSampler,
-        frames: Sequence[NDArray[np.uint8]],
+        frames: Sequence[Frames],
         renders: Sequence[NDArray[np.uint8]],
         *,
         epoch: int,
@@ -252,7 +254,7 @@ class Clips(TorchDataset):
 
 
 def read_images(
-    frames: Sequence[NDArray[np.uint8]],
+    frames: Sequence[Frames],
     recording_B: NDArray[np.int64],
     frame_BN: NDArray[np.int64],
     mask_BN: NDArray[np.bool_],

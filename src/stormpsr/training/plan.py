@@ -49,7 +49,7 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
     if left:
         recordings = recordings_of(run, left)
         run.cache.check_room(recording.source for recording in recordings)
-        check_images([recording for recording in recordings if not run.cache.rows(recording.source).is_complete])
+        check_images([recording for recording in recordings if not run.cache.is_filled(recording.source)])
     return left
 
 
@@ -120,7 +120,7 @@ def check_images(recordings: Sequence[Recording]) -> None:
         source = recording.source
         if isinstance(source, Video):
             source.check_count()
-        list(source.images_at([0, recording.n_frames - 1]))
+        list(source.images_at([source.numbers()[0], source.numbers()[-1]]))
 
 
 # ---------------------------------------------------------------------- the plan

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from stormpsr.config import ClipConfig, Config, TemporalTrainingConfig
 from stormpsr.data.embedding_store import EmbeddingStore, Precision, read_clips
-from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.frame_cache import FrameCache, Frames
 from stormpsr.data.images import Image
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import (
@@ -80,12 +80,11 @@ class Run:
         size = self.config.encoder.image_size
         return FrameCache(self.cache_folder or self.folder / "cache", size)
 
-    def frames(self, recordings: Sequence[Recording]) -> list[NDArray[np.uint8]]:
+    def frames(self, recordings: Sequence[Recording]) -> list[Frames]:
         """Decoded frames, made first where they are missing."""
         self.cache.check_room(recording.source for recording in recordings)
-        for recording in recordings:
-            self.cache.fill(recording.source, on_progress=partial(self.on_progress, f"decode {recording.name}"))
-        return [self.cache.read(recording.source) for recording in recordings]
+        progress = [partial(self.on_progress, f"decode {recording.name}") for recording in recordings]
+        return [self.cache.frames(r.source, on_progress=told) for r, told in zip(recordings, progress, strict=True)]
 
     def render_images(self) -> list[Image]:
         """The images of renders, in their order; none if there are no renders."""
@@ -244,26 +243,27 @@ def embed_recordings(
     cache = FrameCache(cache_folder, encoder.image_size)
     device = next(encoder.parameters()).device
 
-    def encode(image_BSS3: NDArray[np.uint8]) -> NDArray[np.floating]:
+    def encode(frames: Frames, number_F: NDArray[np.int64], rows: slice) -> NDArray[np.floating]:
         with torch.inference_mode():
-            return np.asarray(encoder.embed(torch.from_numpy(image_BSS3.copy()).to(device)).float().cpu().numpy())
+            image_BSS3 = torch.from_numpy(frames[number_F[rows]]).to(device)
+            return np.asarray(encoder.embed(image_BSS3).float().cpu().numpy())
 
     found = []
     for recording in recordings:
         name = f"{recording.split or 'all'}/{recording.name}"
-        cache.fill(recording.source, on_progress=partial(on_progress, f"decode {recording.name}"))
-        image_FSS3, fps = cache.read(recording.source)[::frame_step], recording.fps / frame_step
+        frames = cache.frames(recording.source, on_progress=partial(on_progress, f"decode {recording.name}"))
+        number_F, fps = np.arange(0, recording.n_frames, frame_step), recording.fps / frame_step
         images = recording.source.fingerprint()
         store.write(
             name,
-            image_FSS3,
+            len(number_F),
             fps,
-            encode,
+            partial(encode, frames, number_F),
             images=images,
             batch_size=_IMAGES_AT_ONCE,
             on_progress=partial(on_progress, f"embed {recording.name}"),
         )
-        found.append(store.read(name, len(image_FSS3), fps, images=images))
+        found.append(store.read(name, len(number_F), fps, images=images))
     return found
 
 

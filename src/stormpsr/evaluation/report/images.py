@@ -59,8 +59,8 @@ class Album:
         try:
             if not place.exists():
                 raise InputError("the frames are not there any more", path=place)
-            source = ImageFolder(place, complete=True) if place.is_dir() else Video.counted(place)
-            inside = sorted({frame for frame in frames if 0 <= frame < (source.n_frames or 0)})
+            source = ImageFolder(place, numbered=True) if place.is_dir() else Video.counted(place)
+            inside = sorted({frame for frame in frames if 0 <= frame <= source.numbers()[-1]})
             for frame, image in zip(inside, source.images_at(inside), strict=True):
                 found[frame] = Image.of(image)
         except InputError as error:

@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet
 from stormpsr.data.box_exchange import export_boxes
-from stormpsr.data.frame_cache import CachedFrames, FrameCache
+from stormpsr.data.frame_cache import FrameCache, Frames
 from stormpsr.data.images import Placement
 from stormpsr.data.sampling import Shard
 from stormpsr.data.sources import FrameSource
@@ -170,7 +170,7 @@ class Batches(Dataset):
             chance[~wrong] *= (1 - settings.wrong_share) / chance[~wrong].sum()
         return np.asarray(chance / max(chance.sum(), 1e-12))
 
-    def _decode(self, cache: FrameCache, on_progress: OnProgress) -> dict[FrameSource, CachedFrames]:
+    def _decode(self, cache: FrameCache, on_progress: OnProgress) -> dict[FrameSource, Frames]:
         """The images of all steps: those are known now, and often they are a small part of all frames."""
         drawn: dict[FrameSource, set[int]] = {}
         for step in range(self.settings.steps):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from stormpsr.config import Config
+from stormpsr.data.frame_cache import Frames
 from stormpsr.data.sampling import Shard
 from stormpsr.models.locator import Locator, box_iou
 from stormpsr.training.data import BoxedFrames
@@ -31,7 +32,7 @@ class BoxedImages(Dataset):
     def __init__(
         self,
         boxed: BoxedFrames,
-        frames: Sequence[NDArray[np.uint8]],
+        frames: Sequence[Frames],
         renders: Sequence[NDArray[np.uint8]],
         render_corners_R4: NDArray[np.float32] | None,
         config: Config,

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
 from stormpsr.data.events import StepEvent
+from stormpsr.data.frame_cache import Frames
 from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sampling import clip_labels, clip_windows, window_offsets
 from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
@@ -283,7 +284,7 @@ class JointTask(_ChangeTask):
         config: Config,
         make_dataset: MakeDataset,
         clips: ValidationClips,
-        frames: Sequence[NDArray[np.uint8]],
+        frames: Sequence[Frames],
     ) -> None:
         super().__init__(config, config.train_joint, make_dataset, clips)
         self.stream = stream
@@ -312,8 +313,9 @@ class JointTask(_ChangeTask):
     def validation_step(self, number: int, index: int) -> None:
         """Encodes only the frames that some clip needs."""
         needed = np.unique(self._clips.windows(number)[0])
-        images = torch.from_numpy(np.asarray(self._frames[number][needed])).split(_CLIPS_AT_ONCE)
-        encoded_XD = torch.cat([self.stream.encoder.embed(part.to(self.device)) for part in images])
-        embedding_FD = encoded_XD.new_zeros(len(self._frames[number]), encoded_XD.shape[1])
+        parts = np.array_split(needed, -(-len(needed) // _CLIPS_AT_ONCE))
+        images = (torch.from_numpy(self._frames[number][part]).to(self.device) for part in parts)
+        encoded_XD = torch.cat([self.stream.encoder.embed(part) for part in images])
+        embedding_FD = encoded_XD.new_zeros(self._clips.recordings[number].n_frames, encoded_XD.shape[1])
         embedding_FD[torch.from_numpy(needed).to(self.device)] = encoded_XD
         self._validate(self.stream.temporal, embedding_FD, number)
