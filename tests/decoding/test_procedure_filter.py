@@ -1,0 +1,353 @@
+"""The procedure filter: exact where it is small, close to it where it is cut, the same streaming and side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from stormpsr.data.events import StateDetection, StepEvent, completions
+from stormpsr.data.labels import StateTimeline
+from stormpsr.decoding.methods import decode, make_decoder
+from stormpsr.decoding.predictions import N_OUTPUTS, OUTPUT_COLUMNS, Prediction
+from stormpsr.decoding.procedure_filter import (
+    PARAMETERS_FILE,
+    RATES,
+    Belief,
+    FilterGrid,
+    FilterParameters,
+    FilterSettings,
+    Needs,
+    ProcedureFilter,
+    find_blocks,
+)
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
+
+
+def chain(n: int, links: Sequence[tuple[int, int]] | None = None) -> Procedure:
+    """`n` components, each of which needs the one before (or as `links` say: who, whom)."""
+    names = [f"part {k}" for k in range(n)]
+    order: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for who, whom in links if links is not None else [(k, k - 1) for k in range(1, n)]:
+        order[names[who]] = (*order.get(names[who], ()), (names[whom],))
+    listed = (
+        [tuple(int(k < done) for k in range(n)) for done in range(n + 1)] if links is None else [(0,) * n, (1,) * n]
+    )
+    return Procedure(
+        name="chain",
+        components=tuple(map(Component, names)),
+        states=(
+            AssemblyState(0, StateKind.BACKGROUND, "background"),
+            *(AssemblyState(i, StateKind.ASSEMBLY, f"state {i}", bits) for i, bits in enumerate(listed, start=1)),
+        ),
+        variants={"build": Variant("build", (0,) * n, tuple(3 * k for k in range(n)))},
+        fps=10,
+        order=order,
+    )
+
+
+def exact(procedure: Procedure, words: Sequence[np.ndarray], ticks: int, gain: float) -> np.ndarray:
+    """The marginals by brute force: one Markov chain over all joint states, stepped in tiny steps."""
+    needs, n, expected = Needs.of(procedure), procedure.n_components, procedure.variant().expected
+    states = list(product(range(3), repeat=n))
+    index = {state: i for i, state in enumerate(states)}
+    flow = np.zeros((len(states), len(states)))
+    for state in states:
+        present = {k for k in range(n) if state[k]}
+        for k in range(n):
+            met, mounted = needs.met(k, present), state[k] != 0
+            if not mounted:
+                moves = {
+                    1: "install" if met and 3 * k in expected else "install_unmet",
+                    2: "wrong" if met else "wrong_unmet",
+                }
+            else:
+                off = "wrong_off" if state[k] == 2 else "removal_unexpected"
+                moves = {0: "removal_carrying" if needs.carried_by(k, present) else off}
+                moves[3 - state[k]] = "slip" if state[k] == 1 else "wrong_righted"
+            for new, name in moves.items():
+                flow[index[state], index[(*state[:k], new, *state[k + 1 :])]] = 1 / RATES[name]
+    np.fill_diagonal(flow, -flow.sum(axis=1))
+    tiny = np.linalg.matrix_power(np.eye(len(states)) + flow * (ticks / procedure.fps) / 4096, 4096)
+    belief = np.zeros(len(states))
+    belief[0] = 1.0
+    for said_C3 in words:
+        belief = (
+            belief @ tiny * np.exp([gain * ticks * sum(said_C3[k, s] for k, s in enumerate(state)) for state in states])
+        )
+        belief /= belief.sum()
+    return np.array([[belief[[s[k] == v for s in states]].sum() for v in range(3)] for k in range(n)])
+
+
+def words_about(n: int, seed: int, n_words: int = 30) -> list[np.ndarray]:
+    """What a noisy reader says while parts are put on one after the other."""
+    rng = np.random.default_rng(seed)
+    said = []
+    for t in range(n_words):
+        truth = np.array([int(t > (k + 1) * n_words / (n + 2)) for k in range(n)])
+        logits = rng.normal(0, 1.0, (n, 3))
+        logits[np.arange(n), truth] += 1.5
+        said.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+    return said
+
+
+def filtered(procedure: Procedure, words: Sequence[np.ndarray], ticks: int, gain: float, most: int) -> np.ndarray:
+    belief = Belief(procedure, procedure.variant(), FilterParameters(gain=gain, ticks=ticks), most)
+    for said_C3 in words:
+        belief.advance(ticks)
+        belief.weigh(said_C3, ticks)
+    return belief.marginal_C3
+
+
+# ---------------------------------------------------------------------- the belief
+@pytest.mark.parametrize("links", [None, [(2, 0), (2, 1)], []])
+def test_a_small_procedure_is_filtered_exactly(links: list[tuple[int, int]] | None) -> None:
+    procedure, words = chain(3, links), words_about(3, seed=1)
+    assert_allclose(filtered(procedure, words, 4, 0.1, most=5), exact(procedure, words, 4, 0.1), atol=2e-3)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_group_that_is_cut_into_blocks_is_close_to_exact(most: int) -> None:
+    procedure = chain(5)
+    gaps = []
+    for seed in range(4):
+        words = words_about(5, seed)
+        whole, cut = (filtered(procedure, words, 4, 0.1, blocks) for blocks in (5, most))
+        assert (cut.argmax(axis=1) == whole.argmax(axis=1)).all()
+        gaps.append(np.abs(whole - cut).mean())
+    assert np.mean(gaps) < 0.08
+
+
+def test_components_that_depend_on_each_other_share_a_block() -> None:
+    assert find_blocks(chain(4), 5) == [(0, 1, 2, 3)]
+    assert find_blocks(chain(4, links=[]), 5) == [(0,), (1,), (2,), (3,)]
+    assert find_blocks(chain(5, links=[(1, 0), (4, 3)]), 5) == [(0, 1), (2,), (3, 4)]
+    assert sorted(map(len, find_blocks(chain(7), 3))) == [1, 3, 3]
+
+
+def test_a_part_that_is_seen_says_that_what_it_needs_is_in_place() -> None:
+    only_last = np.log([[1 / 3] * 3, [1 / 3] * 3, [0.1, 0.8, 0.1]])
+    tied, free = (filtered(chain(3, links), [only_last] * 20, 4, 0.3, 5) for links in (None, []))
+    assert tied[0, 0] < 0.05
+    assert free[0, 0] > 0.5
+
+
+def test_time_without_a_word_is_the_same_in_one_go_and_tick_by_tick() -> None:
+    procedure = chain(3)
+    at_once, one_by_one = (Belief(procedure, procedure.variant(), FilterParameters(), 5) for _ in range(2))
+    at_once.advance(37)
+    for _ in range(37):
+        one_by_one.advance(1)
+    assert_allclose(at_once.marginal_C3, one_by_one.marginal_C3, atol=1e-12)
+    assert at_once.marginal_C3[0, 0] < 1
+
+
+@pytest.mark.parametrize("n", [11, 17, 50, 200])
+def test_any_number_of_components_has_a_belief(n: int) -> None:
+    """Also one long chain, which is cut into blocks. The state that is seen comes out."""
+    procedure = chain(n)
+    decoder = ProcedureFilter(procedure, None, FilterSettings(block_components=3))
+    done = n // 2
+    events = []
+    for frame in range(60):
+        events += decoder.update([StateDetection(frame, done + 1, 0.9)], frame=frame)
+    assert decoder.state == tuple(int(k < done) for k in range(n))
+    assert sorted(event.step_id for event in completions(events)) == [3 * k for k in range(done)]
+
+
+def test_somebody_who_knows_is_believed(lamp: Procedure) -> None:
+    decoder = ProcedureFilter(lamp, "build")
+    decoder.set_component(1, -1)
+    assert decoder.state == (0, -1, 0)
+    assert decoder.state_probabilities[1].tolist() == [0, 0, 1]
+    decoder.set_component(1, 1)
+    assert decoder.component_probabilities[1] == 1
+    assert decoder.update([StateDetection(0, 1, 0.3)]) == []
+    assert decoder.component_probabilities[1] > 0.9
+
+
+# ---------------------------------------------------------------------- events
+def seen(*classes: tuple[int, int], confidence: float = 0.9) -> list[StateDetection]:
+    """Detections: so many frames of each class."""
+    shown = [state for state, n in classes for _ in range(n)]
+    return [StateDetection(frame, state, confidence) for frame, state in enumerate(shown)]
+
+
+def test_detections_alone_are_enough(lamp: Procedure) -> None:
+    events = decode(seen((1, 30), (2, 30), (3, 30), (4, 30)), lamp, "build", "filter")
+    assert [event.step_id for event in events] == [0, 3, 6]
+    assert [event.frame // 30 for event in events] == [1, 2, 3]
+    assert {event.kind for event in events} == {"completed"}
+
+
+def test_a_single_wrong_detection_completes_nothing(lamp: Procedure) -> None:
+    assert decode(seen((1, 30), (4, 1), (1, 30)), lamp, "build", "filter") == []
+
+
+def test_removals_are_recognised_and_those_that_nobody_expects_are_called_so(lamp: Procedure) -> None:
+    taken_apart = decode(seen((4, 30), (3, 60), (2, 60), (1, 60)), lamp, "dismantle", "filter")
+    assert [(event.step_id, event.kind) for event in taken_apart] == [
+        (8, "completed"),
+        (5, "completed"),
+        (2, "completed"),
+    ]
+    undone = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter")
+    assert [(event.step_id, event.kind) for event in undone] == [(0, "completed"), (2, "unexpected")]
+    dropped = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter", unexpected="drop")
+    assert [event.step_id for event in dropped] == [0]
+
+
+def test_expected_steps_that_never_came_are_told_at_the_end(lamp: Procedure) -> None:
+    decoder = make_decoder(lamp, "build", "filter")
+    for detection in seen((1, 20), (2, 60)):
+        decoder.update([detection])
+    assert [(event.step_id, event.kind) for event in decoder.finish()] == [(3, "skipped"), (6, "skipped")]
+    assert decoder.finish() == []
+
+
+def test_what_is_seen_without_what_it_needs_tells_that_a_step_was_skipped() -> None:
+    """The frames say of part 0 that it is absent, again and again, while part 1, which needs it, is there."""
+    procedure = chain(2)
+    decoder = ProcedureFilter(procedure)
+    states = (*procedure.states, AssemblyState(4, StateKind.ASSEMBLY, "odd", (0, 1)))
+    decoder.procedure = decoder._evidence._procedure = replace_states(procedure, states)
+    events: list[StepEvent] = []
+    for frame in range(400):
+        events += decoder.update([StateDetection(frame, 4, 0.95)], frame=frame)
+    assert [(event.step_id, event.kind) for event in events] == [(3, "completed"), (0, "skipped")]
+
+
+def replace_states(procedure: Procedure, states: tuple[AssemblyState, ...]) -> Procedure:
+    return replace(procedure, states=states, order={})
+
+
+def test_what_is_expected_next_is_told_with_its_wait(lamp: Procedure) -> None:
+    wait = ProcedureFilter(chain(3)).expected_wait_seconds
+    assert_allclose(wait, np.array([1, 2, 3]) * RATES["install"])
+
+
+def test_settings_that_make_no_sense_are_refused(lamp: Procedure) -> None:
+    with pytest.raises(InputError, match="install_threshold is 2"):
+        FilterSettings(install_threshold=2)
+    with pytest.raises(InputError, match="a fitted filter lies in a model's folder"):
+        ProcedureFilter(lamp, "build", FilterSettings(fitted=True))
+
+
+# ---------------------------------------------------------------------- side by side
+def story(procedure: Procedure, seed: int, n_frames: int = 150) -> list[Prediction]:
+    """Predictions with dropped frames, in which networks speak now and then."""
+    rng = np.random.default_rng(seed)
+    found, state = [], 1
+    for tick in range(n_frames):
+        state = min(max(state + int(rng.choice([-1, 0, 0, 0, 0, 0, 1, 1])), 1), 4) if rng.random() < 0.2 else state
+        if rng.random() < 0.2:
+            continue
+        detections = (StateDetection(tick, state, float(rng.uniform(0.3, 1))),) if rng.random() < 0.6 else None
+        outputs = rng.normal(-1, 1, (3, N_OUTPUTS)).astype(np.float32) if rng.random() < 0.5 else None
+        found.append(Prediction(tick, 2 * tick, tick / procedure.fps, detections, None, outputs))
+    return found
+
+
+def learned(procedure: Procedure, seed: int = 0) -> FilterParameters:
+    """An emission of random weights."""
+    rng, n = np.random.default_rng(seed), procedure.n_components
+    widths = (len(OUTPUT_COLUMNS) + 5 + n, 8, 3)
+    layers = tuple((rng.normal(0, 1, (a, b)), rng.normal(0, 1, b)) for a, b in zip(widths, widths[1:], strict=False))
+    return FilterParameters(gain=0.1, ticks=2, layers=layers)
+
+
+@pytest.mark.parametrize("variant", ["build", "dismantle"])
+@pytest.mark.parametrize("fitted", [False, True])
+def test_many_settings_side_by_side_give_what_each_gives_alone(
+    lamp: Procedure, tmp_path: Path, variant: str, fitted: bool
+) -> None:
+    learned(lamp).save(tmp_path / PARAMETERS_FILE)
+    tried = [
+        FilterSettings(i, r, u, w, fitted=fitted, folder=tmp_path)
+        for i, r, u, w in ((0.3, 0.6, 0.9, 0.3), (0.6, 0.8, 0.99, 0.5), (0.9, 0.95, 0.999, 0.9))
+    ]
+    predictions = story(lamp, seed=5)
+    grid = FilterGrid(lamp, variant, tried)
+    for prediction in predictions:
+        grid.observe(prediction)
+    for own, together in zip(tried, grid.events, strict=True):
+        decoder = ProcedureFilter(lamp, variant, own)
+        alone = [
+            replace(event, frame=prediction.index)
+            for prediction in predictions
+            for event in decoder.observe(prediction)
+        ]
+        assert [event for event in alone if event.kind != "skipped"] == together
+    assert any(grid.events)
+
+
+def test_a_decoder_that_is_reset_knows_nothing_of_before(lamp: Procedure) -> None:
+    decoder = ProcedureFilter(lamp, "build")
+    first = [decoder.observe(prediction) for prediction in story(lamp, seed=2)]
+    decoder.reset()
+    assert [decoder.observe(prediction) for prediction in story(lamp, seed=2)] == first
+
+
+# ---------------------------------------------------------------------- what is learned
+@dataclass
+class Taught:
+    """A recording whose networks tell what they see: through outputs that are nearly right."""
+
+    name: str
+    variant: str
+    labels: tuple[StepEvent, ...]
+    states: StateTimeline
+    predictions: list[Prediction]
+
+
+def teach(procedure: Procedure, seed: int) -> Taught:
+    rng = np.random.default_rng(seed)
+    states = [(0, 0, 0), (1, 0, 0), (1, -1, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1)]
+    frames = tuple(int(f) for f in np.cumsum([0, *rng.integers(60, 120, len(states) - 1)]))
+    timeline = StateTimeline(frames, tuple(states))
+    predictions = []
+    for tick in range(0, frames[-1] + 80, 4):
+        outputs = np.full((3, N_OUTPUTS), np.nan, dtype=np.float32)
+        logits = rng.normal(0, 1, (3, 3))
+        logits[np.arange(3), np.array(timeline.at(tick)) % 3] += 2.0
+        outputs[:, 5:8] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        outputs[:, 4], outputs[:, 8:] = 0.0, -1.0
+        predictions.append(Prediction(tick, tick, tick / 10, None, None, outputs))
+    return Taught(f"{seed:02d}_build", "build", (), timeline, predictions)
+
+
+def test_fitting_makes_the_truth_more_probable_and_finds_wrong_parts(lamp: Procedure, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    recordings = [teach(lamp, seed) for seed in range(6)]
+    settings = ProcedureFilter.fit(recordings[:5], lamp, FilterSettings(), tmp_path)
+    assert settings.fitted
+    assert (tmp_path / PARAMETERS_FILE).is_file()
+    decoder = ProcedureFilter(lamp, "build", settings)
+    surprise, kinds = [], []
+    for prediction in recordings[5].predictions:
+        kinds += [(event.step_id, event.kind) for event in decoder.observe(prediction)]
+        truth = np.array(recordings[5].states.at(prediction.tick)) % 3
+        surprise.append(-np.log(np.maximum(decoder.state_probabilities[np.arange(3), truth], 1e-6)).mean())
+    assert np.mean(surprise) < 0.5 * np.log(3)  # far better than knowing nothing
+    assert (4, "wrong") in kinds
+
+
+def test_learned_parameters_come_back_as_they_were_stored(lamp: Procedure, tmp_path: Path) -> None:
+    stored = learned(lamp)
+    stored.save(tmp_path / "filter.npz")
+    found = FilterParameters.load(tmp_path / "filter.npz", 3)
+    assert (found.gain, found.ticks) == (stored.gain, stored.ticks)
+    for mine, theirs in zip(found.layers, stored.layers, strict=True):
+        assert_allclose(mine[0], theirs[0])
+        assert_allclose(mine[1], theirs[1])
+    with pytest.raises(InputError, match="does not fit the procedure"):
+        FilterParameters.load(tmp_path / "filter.npz", 4)
+    (tmp_path / "filter.npz").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"filter\.npz: .* fit the filter again: stormpsr tune MODEL --method filter"):
+        FilterParameters.load(tmp_path / "filter.npz", 3)
