@@ -46,6 +46,7 @@ from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.temporal import TemporalModel
 from stormpsr.training.data import TrainingData, load_training_data
 from stormpsr.training.fit import FitOptions
+from stormpsr.training.stage_folder import digest_of
 from stormpsr.training.stages import clip_recordings, clip_sampler, embed, train_temporal
 from stormpsr.training.tasks.temporal import THRESHOLDS, ValidationClips
 
@@ -88,9 +89,8 @@ def train(run: NamedRun, encoder_folder: Path) -> Path:
         if not folder.is_finished:
             train_temporal(staged, encoder_folder)
         else:
-            # complains if the settings have changed since
-            folder.begin(run.config, resume=True)
-            folder.finish(run.config)
+            folder.check(run.config, resume=True)  # complains if settings or encoder have changed since
+            folder.check_began_from(digest_of(load_checkpoint(encoder_folder).tensors), "encoder")
     return folder.best
 
 
