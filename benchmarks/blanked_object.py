@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -24,6 +25,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from script import errors_in_one_line, make_parser
 from stormpsr.synthetic.choreography import simulate
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.product import Product
@@ -214,8 +216,8 @@ def network(
     return answers(test, logits, np.unique(np.concatenate([one.states for one in train]), axis=0))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--product", default="vehicle")
     parser.add_argument("--profile", default="quick")
     parser.add_argument("--train", type=int, default=48, help="recordings to train on")
@@ -227,7 +229,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2, help="threads to train with")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    with errors_in_one_line():
+        Product.load(arguments.product)
     start = time.time()
     first = 1000 + arguments.seed * 1000
     train = gather(arguments, range(first, first + arguments.train))

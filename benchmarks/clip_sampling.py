@@ -20,11 +20,10 @@ how much the distributions differ at all: where both hardly move, the world's ti
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clip_metrics import score_clips
+from named_run import NamedRun
+from script import add_override, errors_in_one_line, make_parser, print_table
 from stormpsr.config import Config, dump_config, parse_config
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.embedding_store import read_clips
@@ -40,13 +40,14 @@ from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sampling import change_frames, clip_labels, clip_windows, end_frame_probabilities, window_offsets
 from stormpsr.decoding.fusion import FusionSettings, TemporalFusion
 from stormpsr.decoding.fusion_batch import FusionGrid
-from stormpsr.errors import StormPSRError
 from stormpsr.evaluation.metrics import f1_score, score
+from stormpsr.files import write_json
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.temporal import TemporalModel
 from stormpsr.training.data import TrainingData, load_training_data
-from stormpsr.training.fit import FitOptions, StageFolder
-from stormpsr.training.stages import Run, StageName, clip_recordings, clip_sampler, embed, train_temporal
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stage_folder import digest_of
+from stormpsr.training.stages import clip_recordings, clip_sampler, embed, train_temporal
 from stormpsr.training.tasks.temporal import THRESHOLDS, ValidationClips
 
 DISTRIBUTIONS = ("uniform", "gaussian", "kcas")
@@ -59,18 +60,8 @@ _CLIPS_AT_ONCE = 256
 Probabilities = list[NDArray[np.floating]]  # one array (E, C) per recording
 
 
-@dataclass(frozen=True)
-class Candidate(Run):
-    """A run that keeps its stages in a folder of its own and shares the embeddings with the others."""
-
-    name: str = ""
-
-    def stage(self, name: StageName) -> StageFolder:
-        return StageFolder(self.folder / self.name / name)
-
-
 # ---------------------------------------------------------------------- training
-def candidates(options: argparse.Namespace) -> Iterator[Candidate]:
+def candidates(options: argparse.Namespace) -> Iterator[NamedRun]:
     """One run per distribution and seed, all with the same settings but these two."""
     text = dump_config(load_checkpoint(options.encoder).config)
     data: TrainingData | None = None
@@ -81,12 +72,12 @@ def candidates(options: argparse.Namespace) -> Iterator[Candidate]:
             data = data or load_training_data(options.data, config)
             fit_options = FitOptions(resume=True, device="cpu", workers=0)
             name = f"{distribution}-{seed}"
-            yield Candidate(
+            yield NamedRun(
                 config, data, options.out, options=fit_options, cache_folder=options.cache or options.out, name=name
             )
 
 
-def train(run: Candidate, encoder_folder: Path) -> Path:
+def train(run: NamedRun, encoder_folder: Path) -> Path:
     """The folder of the best checkpoint, trained first if it is not there."""
     from stormpsr.cli.output import Bar
     from stormpsr.cli.train_progress import StageBar  # after stormpsr.training, which prepares what it imports
@@ -98,9 +89,8 @@ def train(run: Candidate, encoder_folder: Path) -> Path:
         if not folder.is_finished:
             train_temporal(staged, encoder_folder)
         else:
-            # complains if the settings have changed since
-            folder.begin(run.config, resume=True)
-            folder.finish(run.config)
+            folder.check(run.config, resume=True)  # complains if settings or encoder have changed since
+            folder.check_began_from(digest_of(load_checkpoint(encoder_folder).tensors), "encoder")
     return folder.best
 
 
@@ -126,27 +116,32 @@ def probabilities_of(
 
 def clip_figures(probabilities: Probabilities, clips: ValidationClips, cut: float) -> dict[str, Any]:
     """F1 over all clips and components, per component, of installations and of removals; average precision."""
-    probability_XC, label_XC = np.concatenate(probabilities), clips.labels()
+    from sklearn.metrics import average_precision_score  # takes long to import
+
+    probability_XC, true_XC = np.concatenate(probabilities), clips.labels() > 0
+    said_XC = probability_XC > cut
     ends = zip(clips.recordings, clips.ends, strict=True)
-    after_XC = np.concatenate([recording.states_FC[end_E] == 1 for recording, end_E in ends]).astype(np.uint8)
-    before_XC = (after_XC ^ label_XC) > 0
-    found = score_clips(probability_XC, label_XC, after_XC, threshold=cut)
-
-    def f1_among(chosen_XC: NDArray[np.bool_]) -> float | None:
-        """What is not chosen is neither true nor said; None where there is nothing to find."""
-        chosen = score_clips(probability_XC * chosen_XC, label_XC * chosen_XC, after_XC, threshold=cut)
-        return chosen.f1 if chosen.n_changes else None
-
+    after_XC = np.concatenate([recording.states_FC[end_E] == 1 for recording, end_E in ends])
+    before_XC = after_XC ^ true_XC
+    columns = zip(said_XC.T, true_XC.T, strict=True)
     return {
-        "clip F1": found.f1,
-        "installations": f1_among(~before_XC),
-        "removals": f1_among(before_XC),
-        "average precision": found.average_precision,
-        "per component": list(found.f1_per_component),
-        "clips": found.n_clips,
-        "changes": found.n_changes,
-        "removals in the labels": int((label_XC * before_XC).sum()),
+        "clip F1": f1_of(said_XC, true_XC),
+        "installations": f1_of(said_XC & ~before_XC, true_XC & ~before_XC),
+        "removals": f1_of(said_XC & before_XC, true_XC & before_XC),
+        "average precision": float(average_precision_score(true_XC.ravel(), probability_XC.ravel()))
+        if true_XC.any()
+        else None,
+        "per component": [f1_of(said_X, true_X) for said_X, true_X in columns],
+        "clips": len(true_XC),
+        "changes": int(true_XC.sum()),
+        "removals in the labels": int((true_XC & before_XC).sum()),
     }
+
+
+def f1_of(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> float | None:
+    """None where there is nothing to find."""
+    counts = (said & true).sum(), (said & ~true).sum(), (~said & true).sum()
+    return f1_score(*map(int, counts)) if true.any() else None
 
 
 def decodings(clips: ValidationClips) -> list[FusionSettings]:
@@ -191,7 +186,7 @@ def event_figures(
     ]
 
 
-def evaluate(run: Candidate, best: Path, test: Sequence[Recording]) -> dict[str, Any]:
+def evaluate(run: NamedRun, best: Path, test: Sequence[Recording]) -> dict[str, Any]:
     """Figures on both splits; cuts and threshold are chosen on the validation recordings."""
     checkpoint = load_checkpoint(best)
     stream = checkpoint.stream().eval()
@@ -200,7 +195,7 @@ def evaluate(run: Candidate, best: Path, test: Sequence[Recording]) -> dict[str,
         clips[split] = ValidationClips(recordings, run.data.procedure, run.config)
         stores = embed(run, stream.encoder, recordings)
         said[split] = probabilities_of(stream.temporal, stores, clips[split], run.config.clips.frame_step)
-    cut = max(CUTS, key=lambda candidate: clip_figures(said["val"], clips["val"], candidate)["clip F1"])
+    cut = max(CUTS, key=lambda candidate: clip_figures(said["val"], clips["val"], candidate)["clip F1"] or 0.0)
     settings = decodings(clips["val"])
     scores = [found["event F1"] or 0.0 for found in event_figures(said["val"], clips["val"], settings)]
     tuned = settings[int(np.argmax(scores))]
@@ -225,7 +220,7 @@ def evaluate(run: Candidate, best: Path, test: Sequence[Recording]) -> dict[str,
 
 
 # ---------------------------------------------------------------------- what the distributions do
-def drawn_clips(run: Candidate) -> dict[str, float]:
+def drawn_clips(run: NamedRun) -> dict[str, float]:
     """What the first epoch draws, and how far the distribution is from the uniform one."""
     clips, stage = run.config.clips, run.config.train_temporal
     recordings = clip_recordings(run, stage)
@@ -268,28 +263,27 @@ def spread(values: Sequence[float | None], digits: int = 3) -> str:
     return f"{mean} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else mean
 
 
-def print_table(title: str, columns: Sequence[str], rows: dict[str, Callable[[str], str]]) -> None:
-    print(f"\n| {title} |", " | ".join(columns), "|")
-    print("|---" + "|--:" * len(columns) + "|")
-    for name, value in rows.items():
-        print(f"| {name} |", " | ".join(value(column) for column in columns), "|")
+def print_tables(results: Sequence[dict[str, Any]], components: Sequence[str]) -> None:
+    by_distribution: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        by_distribution.setdefault(result["distribution"], []).append(result)
 
+    def show(title: str, figures: Mapping[str, Sequence[Mapping[str, float | None]]], digits: int) -> None:
+        """A row per distribution, a column per figure, over its seeds."""
+        columns = list(next(iter(figures.values()))[0])
+        print()
+        rows = ((name, *(spread([one[c] for one in of], digits) for c in columns)) for name, of in figures.items())
+        print_table((title, *columns), rows)
 
-def print_tables(results: dict[str, dict[str, Any]], distributions: Sequence[str], components: Sequence[str]) -> None:
-    def of(distribution: str) -> list[dict[str, Any]]:
-        return [result for result in results.values() if result["distribution"] == distribution]
-
-    drawn = ("clips with a change", "distance from uniform")
-    rows = {d: (lambda c, d=d: spread([r["drawn"][c] for r in of(d)], 2)) for d in distributions}
-    print_table("training clips", drawn, rows)
+    show("training clips", {name: [one["drawn"] for one in of] for name, of in by_distribution.items()}, 2)
     for split in ("val", "test"):
-        rows = {d: (lambda c, d=d, s=split: spread([r[s][c] for r in of(d)])) for d in distributions}
-        print_table(split, COLUMNS, rows)
-    rows = {
-        d: (lambda c, d=d: spread([r["test"]["per component"][components.index(c)] for r in of(d)], 2))
-        for d in distributions
+        chosen = {name: [{c: one[split][c] for c in COLUMNS} for one in of] for name, of in by_distribution.items()}
+        show(split, chosen, 3)
+    parts = {
+        name: [dict(zip(components, one["test"]["per component"], strict=True)) for one in of]
+        for name, of in by_distribution.items()
     }
-    print_table("clip F1 per component, test", components, rows)
+    show("clip F1 per component, test", parts, 2)
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -316,14 +310,14 @@ def measure(options: argparse.Namespace) -> None:
         about = {"distribution": run.config.clips.distribution, "seed": run.config.seed, "minutes": minutes}
         results[run.name] = about | {"drawn": drawn_clips(run)} | evaluate(run, best, test)
         content = {"config": dump_config(run.config), "results": results}
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_json(path, content)
         said = ", ".join(f"{s} {results[run.name][s]['event F1']:.3f}" for s in ("val", "test"))
         print(f"{run.name}: event F1: {said}", file=sys.stderr, flush=True)
-    print_tables(results, options.distributions, [c.name for c in run.data.procedure.components])
+    print_tables(list(results.values()), [c.name for c in run.data.procedure.components])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("encoder", type=Path, help="folder of the encoder's checkpoint")
     parser.add_argument("--out", type=Path, required=True)
@@ -331,14 +325,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--distributions", nargs="+", choices=DISTRIBUTIONS, default=list(DISTRIBUTIONS))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    options = parser.parse_args()
+    add_override(parser)
+    options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
-    options.out.mkdir(parents=True, exist_ok=True)
     try:
-        measure(options)
-    except StormPSRError as error:
-        sys.exit(f"error: {error}")
+        with errors_in_one_line():
+            measure(options)
     except KeyboardInterrupt:
         sys.exit("stopped: the same command goes on where it was")
 

@@ -5,7 +5,8 @@
 Each detector is trained with the same images, steps and seed, scored on the test split, and timed at one image at a
 time. A step of YOLOX-nano and one of the compact detector take about the same time, so that equal steps are equal
 minutes. What is there already is not trained again. YOLOX starts from random numbers, the compact detector's backbone
-from ImageNet: that is how each of them can be had under a permissive licence without a download from a model hub.
+from ImageNet: that is how each of them can be had under a permissive licence without a download from a model hub. YOLOX
+needs the extra `yolox`; `--only compact` leaves it out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from script import make_parser, print_table
 
 CANDIDATES: dict[str, list[str]] = {
     "compact": ["--detector", "compact"],
@@ -70,8 +74,8 @@ def measure(name: str, options: argparse.Namespace) -> list[str]:
     return [name, *cells, f"{minutes:.1f}", f"{scores['milliseconds_per_frame']:.1f}"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--images", type=Path, nargs="*", default=[])
     parser.add_argument("--out", type=Path, required=True)
@@ -81,11 +85,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, help="processor threads; default: all cores")
     parser.add_argument("--only", nargs="*", choices=list(CANDIDATES), default=list(CANDIDATES))
-    options = parser.parse_args()
-    print("| detector |", " | ".join(COLUMNS), "|")
-    print("|---" * (len(COLUMNS) + 1) + "|")
-    for name in options.only:
-        print("|", " | ".join(measure(name, options)), "|", flush=True)
+    options = parser.parse_args(words)
+    print_table(("detector", *COLUMNS), (measure(name, options) for name in options.only))
 
 
 if __name__ == "__main__":

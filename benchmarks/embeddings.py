@@ -4,7 +4,7 @@ Known are key frames of the training recordings; asked is about every so many fr
 without training (random numbers, ImageNet weights), and any number of trained ones. An untrained encoder is judged
 twice: by the features of its backbone, and after the layers that stand on top of them, which are random.
 
-    python benchmarks/embeddings.py data/vehicle KFS=runs/vehicle/encoder/best --out runs/embeddings.json
+    python benchmarks/embeddings.py data/vehicle KFS=runs/vehicle/encoder/best --cache runs/cache
 
 A state that no known frame shows can never be found: the row `best possible` says how often that is so. A component is
 absent, correct or wrong; where a trained encoder looks at a crop of the image, the untrained ones are given its
@@ -14,7 +14,6 @@ crops, too. Prints Markdown; --out writes all figures as JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,14 +26,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neighbours import NeighbourScores, nearest_states, score_neighbours
+from script import add_override, errors_in_one_line, make_parser, print_table
 from stormpsr.config import Config, EncoderConfig, load_config
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import KeyFrames
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
-from stormpsr.errors import InputError, StormPSRError
+from stormpsr.errors import InputError
+from stormpsr.files import write_json
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.stream import build_encoder
@@ -43,6 +43,7 @@ from stormpsr.training.data import TrainingData, key_frames_of, load_training_da
 
 EDGES = (0.0, 0.5, 0.9)
 _IMAGES_AT_ONCE = 64
+_FRAMES_AT_ONCE = 1024
 Embed = Callable[[Tensor], Tensor]  # images (B, S, S, 3) -> embeddings (B, D)
 
 
@@ -144,6 +145,56 @@ def ways_to_embed(options: argparse.Namespace, config: Config) -> Iterator[Way]:
 
 
 # ---------------------------------------------------------------------- scores
+@dataclass(frozen=True)
+class NeighbourScores:
+    """Accuracy of the nearest neighbour in a group of frames. None where the group is empty."""
+
+    least_visible: float  # of the group: at least this share of the object can be seen
+    most_visible: float  # and less than this
+    n_frames: int
+    state_accuracy: float | None  # all components right
+    component_accuracy: float | None  # over all frames and components
+    accuracy_per_component: tuple[float, ...] | None
+
+
+def nearest_states(embedding_FD: NDArray[Any], known_KD: NDArray[Any], known_states_KC: NDArray[Any]) -> NDArray[Any]:
+    """For each frame, the state of the known frame whose embedding has the largest cosine with its own."""
+    if not len(known_KD):
+        raise InputError("there are no known frames to compare with")
+    known = unit_length(known_KD)
+    found = [
+        (unit_length(embedding_FD[start : start + _FRAMES_AT_ONCE]) @ known.T).argmax(axis=1)
+        for start in range(0, len(embedding_FD), _FRAMES_AT_ONCE)
+    ]
+    return np.asarray(known_states_KC[np.concatenate(found)])
+
+
+def unit_length(embedding_FD: NDArray[Any]) -> NDArray[np.float32]:
+    return np.asarray(embedding_FD / np.maximum(np.linalg.norm(embedding_FD, axis=1, keepdims=True), 1e-12))
+
+
+def score_neighbours(
+    guess_FC: NDArray[Any], states_FC: NDArray[Any], visible_F: NDArray[Any], edges: Sequence[float]
+) -> list[NeighbourScores]:
+    """Accuracy in groups of frames, by the share of the object that can be seen; the last group has no upper end."""
+    groups = []
+    for low, high in zip(edges, [*edges[1:], np.inf], strict=True):
+        chosen_F = (visible_F >= low) & (visible_F < high)
+        right_FC = (guess_FC == states_FC)[chosen_F]
+        n = len(right_FC)
+        groups.append(
+            NeighbourScores(
+                least_visible=float(low),
+                most_visible=float(high),
+                n_frames=n,
+                state_accuracy=float(right_FC.all(axis=1).mean()) if n else None,
+                component_accuracy=float(right_FC.mean()) if n else None,
+                accuracy_per_component=tuple(right_FC.mean(axis=0).tolist()) if n else None,
+            )
+        )
+    return groups
+
+
 def scores_of(guess_FC: NDArray[Any], asked: Frames) -> list[NeighbourScores]:
     """All frames together, then by the share of the object that can be seen."""
     together = score_neighbours(guess_FC, asked.states_FC, asked.visible_F, edges=(EDGES[0],))
@@ -182,17 +233,15 @@ def range_name(group: NeighbourScores) -> str:
 def print_tables(rows: Sequence[tuple[str, list[NeighbourScores]]], procedure: Procedure) -> None:
     groups = rows[0][1]
     titles = [f"{what}, {range_name(group)}" for what in ("state", "component") for group in groups]
-    print("| visible share of the object |", " | ".join(titles), "|")
-    print("|---" + "|--:" * len(titles) + "|")
-    print("| frames |", " | ".join(str(group.n_frames) for _ in range(2) for group in groups), "|")
+    cells = [["frames", *(str(group.n_frames) for _ in range(2) for group in groups)]]
     for name, found in rows:
         figures = [*(group.state_accuracy for group in found), *(group.component_accuracy for group in found)]
-        print(f"| {name} |", " | ".join(cell(figure) for figure in figures), "|")
+        cells.append([name, *map(cell, figures)])
+    print_table(("visible share of the object", *titles), cells)
+    print()
     names = [component.name for component in procedure.components]
-    print("\n| each component, all frames |", " | ".join(names), "|")
-    print("|---" + "|--:" * len(names) + "|")
-    for name, found in rows:
-        print(f"| {name} |", " | ".join(cell(share) for share in found[0].accuracy_per_component or ()), "|")
+    each = [(name, *map(cell, found[0].accuracy_per_component or ())) for name, found in rows]
+    print_table(("each component, all frames", *names), each)
 
 
 def as_json(found: list[NeighbourScores]) -> list[dict[str, Any]]:
@@ -207,8 +256,8 @@ def name_and_folder(text: str) -> tuple[str, Path]:
     return name, Path(folder)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("encoders", nargs="*", type=name_and_folder, metavar="NAME=FOLDER")
     parser.add_argument("--split", default="test", choices=["train", "val", "test"])
@@ -223,13 +272,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    options = parser.parse_args()
+    add_override(parser)
+    options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
-    try:
+    with errors_in_one_line():
         measure(options)
-    except StormPSRError as error:
-        sys.exit(f"error: {error}")
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -262,8 +309,7 @@ def measure(options: argparse.Namespace) -> None:
             "components": [component.name for component in data.procedure.components],
             "rows": [{"name": name, "groups": as_json(found)} for name, found in rows],
         }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ never is): the most that knowing better could bring.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from script import errors_in_one_line, make_parser, print_table
 from stormpsr.data.events import StepEvent
 from stormpsr.decoding.methods import title_of
 from stormpsr.evaluation.metrics import score
@@ -68,16 +69,17 @@ def put_right(run: Run, recording: RecordingRun, events: tuple[StepEvent, ...], 
     return sorted(kept, key=lambda event: event.frame)
 
 
-def print_table(title: str, head: tuple[str, ...], rows: dict[str, list[str]]) -> None:
-    print(f"\n| {title} | {' | '.join(head)} |\n|---|{'--:|' * len(head)}")
-    for method, cells in rows.items():
-        print(f"| {title_of(method)} | {' | '.join(cells)} |")
+def print_methods(title: str, head: tuple[str, ...], rows: dict[str, list[str]]) -> None:
+    print()
+    print_table((title, *head), ((title_of(method), *cells) for method, cells in rows.items()))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    runs = [read_run(folder) for folder in parser.parse_args().runs]
+    folders = parser.parse_args(words).runs
+    with errors_in_one_line():
+        runs = [read_run(folder) for folder in folders]
     methods = [method.name for method in runs[0].info.methods]
     events_of: dict[str, Counter[str]] = {method: Counter() for method in methods}
     labels_of: dict[str, Counter[str]] = {method: Counter() for method in methods}
@@ -93,12 +95,12 @@ def main() -> None:
                 found = [score(recording.labels, own, fps=recording.fps) for own in (list(events), *better)]
                 scores_of[method].append(tuple(value for one in found for value in (one.pos, one.f1)))
     n = len(runs)
-    print_table(
+    print_methods(
         "events: the part is", EVENTS, {m: [f"{events_of[m][kind] / n:.0f}" for kind in EVENTS] for m in methods}
     )
-    print_table("labels are", LABELS, {m: [f"{labels_of[m][kind] / n:.0f}" for kind in LABELS] for m in methods})
+    print_methods("labels are", LABELS, {m: [f"{labels_of[m][kind] / n:.0f}" for kind in LABELS] for m in methods})
     head = ("POS", "F1", "wrong parts put right: POS", "F1", "parts not there put right: POS", "F1")
-    print_table("scores", head, {m: [f"{x:.3f}" for x in np.mean(scores_of[m], axis=0)] for m in methods})
+    print_methods("scores", head, {m: [f"{x:.3f}" for x in np.mean(scores_of[m], axis=0)] for m in methods})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How many files one frame passes through in `stormpsr run`, and how often its way changes file.
 
-    python benchmarks/frame_path.py RECORDING                   # the shipped model
-    PYTHONPATH=other/src python benchmarks/frame_path.py ...    # another checkout's code
+    python benchmarks/frame_path.py RECORDING                              # the shipped model
+    PYTHONPATH=other/src python benchmarks/frame_path.py RECORDING         # another checkout's code
 
 A measure of how hard the way is to follow for a reader. Counted are calls of functions in this package's files while
 `stormpsr run` works on one frame in which detector, encoder and temporal model are all due, long after the start.
@@ -9,17 +9,18 @@ A measure of how hard the way is to follow for a reader. Counted are calls of fu
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import runpy
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import stormpsr
+from script import make_parser
 
 PACKAGE = Path(stormpsr.__file__).parent
 
@@ -51,12 +52,12 @@ class FramePath:
         return "" if back is None else back.f_code.co_filename
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("recording")
     parser.add_argument("--model", default="vehicle")
     parser.add_argument("--frame", type=int, default=320, help="a multiple of the model's strides")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     path = FramePath()
 
     recognizer: Any = stormpsr.Recognizer
@@ -72,16 +73,7 @@ def main() -> None:
 
     recognizer.update = counting
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sys.argv = [
-            "stormpsr",
-            "run",
-            options.model,
-            options.recording,
-            "--out",
-            f"{folder}/steps.csv",
-            "--threads",
-            "1",
-        ]
+        sys.argv = ["stormpsr", "run", options.model, options.recording, "--out", f"{folder}/steps.csv"]
         with contextlib.suppress(SystemExit):
             runpy.run_module("stormpsr", run_name="__main__")
     files = sorted({Path(name).relative_to(PACKAGE).as_posix() for name in path.visited})

@@ -8,13 +8,14 @@ how far each lies from the definitions (protocol `paper`).
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from script import make_parser, print_table
 from stormpsr import Scores, StepEvent, score
 
 
@@ -26,6 +27,7 @@ class Row(NamedTuple):
     with_window: bool = False
 
 
+COLUMNS = ("protocol", "POS", "F1", "delay, s", "cases whose POS, F1, delay differ from `paper`")
 ROWS = (
     Row("paper", "paper"),
     Row("industreal", "industreal"),
@@ -40,20 +42,19 @@ def score_case(case: dict[str, Any], row: Row) -> Scores:
     return score(labels, events, fps=case["fps"], protocol=row.protocol, window=window)  # type: ignore[arg-type]
 
 
-def report(scores_of: dict[str, list[Scores]]) -> str:
-    lines = [f"{'protocol':<16}{'POS':>8}{'F1':>8}{'delay s':>9}   cases whose POS, F1, delay differ from 'paper'"]
+def rows_of(scores_of: dict[str, list[Scores]]) -> Iterator[tuple[str, ...]]:
+    """Protocol, mean POS, F1 and delay, and in how many cases each of these differs from the definitions."""
     reference = scores_of["paper"]
     for name, scores in scores_of.items():
         delays = [s.delay_seconds for s in scores if s.delay_seconds is not None]
-        means = f"{fmean(s.pos for s in scores):>8.3f}{fmean(s.f1 for s in scores):>8.3f}{fmean(delays):>9.2f}"
+        means = (f"{fmean(s.pos for s in scores):.3f}", f"{fmean(s.f1 for s in scores):.3f}", f"{fmean(delays):.2f}")
         pairs = list(zip(scores, reference, strict=True))
         differ = [
             sum(abs(a.pos - b.pos) > 1e-6 for a, b in pairs),
             sum(abs(a.f1 - b.f1) > 1e-5 for a, b in pairs),  # the published F1 has 1e-6 in its denominator
             sum(a.delay_frames is None or abs((b.delay_frames or 0) - a.delay_frames) > 1e-6 for a, b in pairs),
         ]
-        lines.append(f"{name:<16}{means}   " + ("" if name == "paper" else ", ".join(map(str, differ))))
-    return "\n".join(lines)
+        yield name, *means, "" if name == "paper" else ", ".join(map(str, differ))
 
 
 def window_lift(plain: list[Scores], windowed: list[Scores]) -> str:
@@ -65,17 +66,17 @@ def window_lift(plain: list[Scores], windowed: list[Scores]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("golden", type=Path, help="folder with metrics.json.gz")
-    path = parser.parse_args().golden / "metrics.json.gz"
+    path = parser.parse_args(words).golden / "metrics.json.gz"
     if not path.is_file():
         parser.error(f"there is no {path}")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         cases = json.load(file)
     scores_of = {row.name: [score_case(case, row) for case in cases] for row in ROWS}
     print(f"{len(cases)} recordings with predictions from {path}\n")
-    print(report(scores_of))
+    print_table(COLUMNS, rows_of(scores_of))
     print("\n" + window_lift(scores_of["storm"], scores_of["storm + window"]))
 
 

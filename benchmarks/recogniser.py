@@ -1,7 +1,7 @@
 """How fast the whole recogniser is, where its time goes, what strides bring, and whether its memory stays flat.
 
-    python benchmarks/recogniser.py MODEL RECORDING [--seconds 20] [--threads 2] [--json out.json]
-    python benchmarks/recogniser.py MODEL RECORDING --frames 100000       memory over a long shift
+    python benchmarks/recogniser.py MODEL RECORDING [--seconds 20] [--threads 2] [--out FILE]
+    python benchmarks/recogniser.py MODEL RECORDING --frames 100000   # memory over a long shift
 
 Frames are decoded and held in memory first, and shown again and again: reading files is timed apart. Rates are measured
 by the wall clock, so nothing else should run. The processor's time per frame is printed beside them, which other work
@@ -10,28 +10,29 @@ on the machine changes little.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from script import Stopwatch, errors_in_one_line, make_parser
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import open_recording
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import PredictionTable
+from stormpsr.files import write_json
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
-from stormpsr.recognizer.networks import FramePredictor, Networks
+from stormpsr.recognizer.networks import FramePredictor
 from stormpsr.recognizer.offline import decode_table, predict_recording
 from stormpsr.recognizer.recognizer import Recognizer
 
 STRIDES = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (4, 4), (8, 4))  # temporal, detector
+STAGES = ("detect", "encode", "predict")  # methods of Networks
 HELD = 400  # frames in memory
 
 
@@ -44,66 +45,56 @@ def shown(frames: list[Frame], fps: float) -> Iterator[Frame]:
         index += 1
 
 
-def rate(work: Callable[[Frame], Any], frames: Iterator[Frame], seconds: float) -> dict[str, float]:
-    """Frames per second, and milliseconds of the processor per frame."""
-    for frame in islice(frames, 20):
-        work(frame)
+def rate(work: Callable[[], int], seconds: float) -> dict[str, float]:
+    """Frames per second, and milliseconds of the processor per frame; `work` says how many frames it took."""
+    work()
     n, started, used = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - started < seconds:
-        for frame in islice(frames, 16):
-            work(frame)
-        n += 16
+        n += work()
     taken, used = time.perf_counter() - started, time.process_time() - used
     return {"frames_per_second": n / taken, "processor_milliseconds": 1000 * used / n}
+
+
+def streaming_rate(model: RecognizerModel, frames: list[Frame], seconds: float) -> dict[str, float]:
+    recognizer, stream = Recognizer.of(model), shown(frames, model.procedure.fps)
+
+    def work() -> int:
+        for frame in islice(stream, 16):
+            recognizer.update(frame)
+        return 16
+
+    return rate(work, seconds)
 
 
 def batched_rate(model: RecognizerModel, frames: list[Frame], seconds: float) -> dict[str, float]:
     decoders = [model.decoder(method) for method in model.methods]
-    n, started, used = 0, time.perf_counter(), time.process_time()
-    while time.perf_counter() - started < seconds:
-        chunk = list(islice(shown(frames, model.procedure.fps), 256))
+    chunk = list(islice(shown(frames, model.procedure.fps), 256))
+
+    def work() -> int:
         table = PredictionTable.of(predict_recording(model.networks, chunk), model.procedure.n_components)
         for decoder in decoders:
             decode_table(decoder, table)
-        n += len(chunk)
-    taken, used = time.perf_counter() - started, time.process_time() - used
-    return {"frames_per_second": n / taken, "processor_milliseconds": 1000 * used / n}
+        return len(chunk)
 
-
-class Stopwatch:
-    """Times the calls of the networks' methods."""
-
-    def __init__(self, networks: Networks) -> None:
-        self.spent = {"detect": 0.0, "encode": 0.0, "predict": 0.0}
-        for name in self.spent:
-            setattr(networks, name, self._timed(name, getattr(networks, name)))
-
-    def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return method(*arguments)
-            finally:
-                self.spent[name] += time.perf_counter() - started
-
-        return call
+    return rate(work, seconds)
 
 
 def stages(folder: Path, frames: list[Frame], n: int) -> dict[str, float]:
     """Milliseconds per frame of each stage, at the model's strides."""
     model = load_model(folder)
-    watch = Stopwatch(model.networks)
-    recognizer = Recognizer.of(model)
-    stream = shown(frames, model.procedure.fps)
+    recognizer, stream = Recognizer.of(model), shown(frames, model.procedure.fps)
     for frame in islice(stream, 20):
         recognizer.update(frame)
-    watch.spent = dict.fromkeys(watch.spent, 0.0)
+    watch = Stopwatch()
+    for name in STAGES:
+        watch.wrap(model.networks, name, name)
     started = time.perf_counter()
     for frame in islice(stream, n):
         recognizer.update(frame)
     total = time.perf_counter() - started
-    found = {name: 1000 * spent / n for name, spent in watch.spent.items()}
-    return {**found, "fuse and decode": 1000 * (total - sum(watch.spent.values())) / n, "all": 1000 * total / n}
+    rest = total - sum(watch.seconds.values())
+    seconds = {name: watch.seconds[name] for name in STAGES} | {"fuse and decode": rest, "all": total}
+    return {name: 1000 * spent / n for name, spent in seconds.items()}
 
 
 def memory(folder: Path, frames: list[Frame], n: int) -> list[dict[str, float]]:
@@ -131,34 +122,9 @@ def memory(folder: Path, frames: list[Frame], n: int) -> list[dict[str, float]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("recording", type=Path)
-    parser.add_argument("--seconds", type=float, default=20, help="per measurement")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--frames", type=int, default=0, help="measure memory over so many frames, nothing else")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    model = load_model(given.model)
-    recording = open_recording(RecordingFolder(given.recording.name, None, given.recording), model.procedure)
-    started = time.perf_counter()
-    frames = list(islice(recording.frames(), HELD))
-    reading = len(frames) / (time.perf_counter() - started)
-    result: dict[str, Any] = {"model": str(given.model), "threads": given.threads, "reading_per_second": reading}
-    if given.frames:
-        result["memory"] = memory(given.model, frames, given.frames)
-    else:
-        result.update(speed(given.model, frames, given.seconds))
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=2) + "\n")
-
-
 def speed(folder: Path, frames: list[Frame], seconds: float) -> dict[str, Any]:
     model = load_model(folder)
-    fps = model.procedure.fps
-    streaming = rate(Recognizer.of(model).update, shown(frames, fps), seconds)
+    streaming = streaming_rate(model, frames, seconds)
     batched = batched_rate(model, frames, seconds)
     for name, row in (("streaming", streaming), ("batched", batched)):
         used = row["processor_milliseconds"]
@@ -173,11 +139,36 @@ def speed(folder: Path, frames: list[Frame], seconds: float) -> dict[str, Any]:
     print("strides (temporal, detector):")
     for temporal, detector in STRIDES:
         other = load_model(folder, temporal_stride=temporal, detector_stride=detector)
-        row = rate(Recognizer.of(other).update, shown(frames, fps), seconds / 4)
+        row = streaming_rate(other, frames, seconds / 4)
         table.append({"temporal_stride": temporal, "detector_stride": detector, **row})
         used = row["processor_milliseconds"]
         print(f"  {temporal}, {detector}: {row['frames_per_second']:7.1f} frames/s, {used:6.2f} ms", flush=True)
     return {"streaming": streaming, "batched": batched, "stages": parts, "strides": table}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("recording", type=Path)
+    parser.add_argument("--seconds", type=float, default=20, help="per measurement")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--frames", type=int, default=0, help="measure memory over so many frames, nothing else")
+    parser.add_argument("--out", type=Path, help="JSON file")
+    options = parser.parse_args(words)
+    torch.set_num_threads(options.threads)
+    with errors_in_one_line():
+        procedure = load_model(options.model).procedure
+        recording = open_recording(RecordingFolder(options.recording.name, None, options.recording), procedure)
+        started = time.perf_counter()
+        frames = list(islice(recording.frames(), HELD))
+    reading = len(frames) / (time.perf_counter() - started)
+    result: dict[str, Any] = {"model": str(options.model), "threads": options.threads, "reading_per_second": reading}
+    if options.frames:
+        result["memory"] = memory(options.model, frames, options.frames)
+    else:
+        result |= speed(options.model, frames, options.seconds)
+    if options.out:
+        write_json(options.out, result)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from script import Stopwatch, make_parser, print_table
+
+COLUMNS = (
+    *("size", "workers", "frames/s", "range", "processor share", "processor time a frame"),
+    *("peak memory a worker", "JPEG per 1,000 frames", "start"),
+)
 STAGES = (
     ("place", "set matrices"),
     ("colour pass", "draw colours and ids"),
@@ -36,38 +42,13 @@ STAGES = (
 )
 
 
-class Stopwatch:
-    """Adds up the seconds spent in wrapped functions, without those of wrapped functions called by them."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.calls: dict[str, int] = defaultdict(int)
-        self._inner = [0.0]
-
-    def wrap(self, owner: Any, method: str, label: str) -> None:
-        function = getattr(owner, method)
-
-        def timed(*args: Any, **options: Any) -> Any:
-            self._inner.append(0.0)
-            start = time.process_time()
-            try:
-                return function(*args, **options)
-            finally:
-                elapsed = time.process_time() - start
-                self.seconds[label] += elapsed - self._inner.pop()
-                self.calls[label] += 1
-                self._inner[-1] += elapsed
-
-        setattr(owner, method, timed)
-
-
 def watch(renderer: Any) -> Stopwatch:
-    """Time the stages of a renderer's frames."""
-    stopwatch = Stopwatch()
+    """Time the stages of a renderer's frames, by the processor's clock."""
+    stopwatch = Stopwatch(time.process_time)
     stopwatch.wrap(renderer, "_place", "place")
     stopwatch.wrap(renderer._scene, "draw", "colour pass")
     stopwatch.wrap(renderer._scene, "draw_alone", "second pass")
-    stopwatch.wrap(renderer._scene, "read_pixels", "read back")
+    stopwatch.wrap(renderer._scene, "_read_pixels", "read back")
     for method in ("bend", "shrink"):
         stopwatch.wrap(renderer._lens, method, "lens")
     stopwatch.wrap(renderer._backdrop, "image", "backdrop")
@@ -146,12 +127,16 @@ def undisturbed_run(product: str, size: int, frames: int, workers: int, least_sh
     return best
 
 
-def report(product: str, sizes: list[int], frames: int, repeats: int, least_share: float, tries: int) -> None:
-    print(f"Product `{product}`, medians of {repeats}:\n")
-    print("| size | workers | frames/s | range | processor share | processor time | peak memory | JPEG | start |")
-    print("|---|---|---|---|---|---|---|---|---|")
+def count_of(size: int, frames: int) -> int:
+    """Fewer frames of large images."""
+    return frames if size <= 128 else max(frames * 128 // size, 60)
+
+
+def speed_rows(
+    product: str, sizes: list[int], frames: int, repeats: int, least_share: float, tries: int
+) -> Iterator[tuple[str, ...]]:
     for size in sizes:
-        count = frames if size <= 128 else max(frames * 128 // size, 60)
+        count = count_of(size, frames)
         for workers in (1, 2):
             runs = [undisturbed_run(product, size, count, workers, least_share, tries) for _ in range(repeats)]
             speeds = [workers * count / max(r["seconds"] for r in results) for results in runs]
@@ -162,27 +147,27 @@ def report(product: str, sizes: list[int], frames: int, repeats: int, least_shar
             memory = max(r["peak_megabytes"] for r in last)
             weight = sum(r["bytes"] for r in last) / (workers * count) * 1000 / 1e6
             start = statistics.median(r["start_seconds"] for results in runs for r in results)
-            print(
-                f"| {size} | {workers} | {statistics.median(speeds):.0f} | {spread} | {share:.0%} "
-                f"| {cost * 1e3:.1f} ms a frame | {memory:.0f} MB a worker | {weight:.1f} MB / 1,000 | {start:.1f} s |",
-                flush=True,
-            )
-    print("\nMilliseconds of processor time per frame, one worker:\n")
-    print("| stage | " + " | ".join(str(size) for size in sizes) + " |")
-    print("|---" * (len(sizes) + 1) + "|")
-    counts = [frames if size <= 128 else max(frames * 128 // size, 60) for size in sizes]
+            speed = (str(size), str(workers), f"{statistics.median(speeds):.0f}", spread, f"{share:.0%}")
+            yield *speed, f"{cost * 1e3:.1f} ms", f"{memory:.0f} MB", f"{weight:.1f} MB", f"{start:.1f} s"
+
+
+def print_stages(product: str, sizes: list[int], frames: int) -> None:
+    """Where the time goes, by one worker for each size."""
+    counts = [count_of(size, frames) for size in sizes]
     splits = [run(product, size, count, 1, split=True)[0] for size, count in zip(sizes, counts, strict=True)]
-    for name, what in STAGES:
-        cells = [f"{s['stages'][name][0] / n * 1e3:.2f}" for s, n in zip(splits, counts, strict=True)]
-        print(f"| {name}: {what} | " + " | ".join(cells) + " |")
-    rest = [s["processor_seconds"] - sum(v[0] for v in s["stages"].values()) for s in splits]
-    print("| everything else | " + " | ".join(f"{r / n * 1e3:.2f}" for r, n in zip(rest, counts, strict=True)) + " |")
-    shares = [s["stages"]["second pass"][1] / n for s, n in zip(splits, counts, strict=True)]
+    seconds = {f"{name}: {what}": [split["stages"][name][0] for split in splits] for name, what in STAGES}
+    known = [sum(spent for spent, _ in split["stages"].values()) for split in splits]
+    rest = [split["processor_seconds"] - spent for split, spent in zip(splits, known, strict=True)]
+    rows = {**seconds, "everything else": rest}
+    print("\nMilliseconds of processor time per frame, one worker:\n")
+    cells = {name: [f"{s / n * 1e3:.2f}" for s, n in zip(row, counts, strict=True)] for name, row in rows.items()}
+    print_table(("stage", *map(str, sizes)), ((name, *row) for name, row in cells.items()))
+    shares = [split["stages"]["second pass"][1] / n for split, n in zip(splits, counts, strict=True)]
     print("\nFrames that need the second pass: " + ", ".join(f"{share:.0%}" for share in shares))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--product", default="vehicle")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 224, 640])
     parser.add_argument("--frames", type=int, default=600)
@@ -191,11 +176,14 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=1)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--split", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    product, sizes, frames = options.product, options.sizes, options.frames
     if options.worker is not None:
-        print(json.dumps(work(options.product, options.sizes[0], options.frames, options.worker, options.split)))
-    else:
-        report(options.product, options.sizes, options.frames, options.repeats, options.least_share, options.tries)
+        print(json.dumps(work(product, sizes[0], frames, options.worker, options.split)))
+        return
+    print(f"Product `{product}`, medians of {options.repeats}:\n")
+    print_table(COLUMNS, speed_rows(product, sizes, frames, options.repeats, options.least_share, options.tries))
+    print_stages(product, sizes, frames)
 
 
 if __name__ == "__main__":

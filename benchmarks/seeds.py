@@ -1,6 +1,6 @@
 """The main table over several training seeds: means, spread, and what both streams together change against one alone.
 
-    python benchmarks/seeds.py runs/vehicle-0/test runs/vehicle-1/test runs/vehicle-2/test [--first 40] [--json FILE]
+    python benchmarks/seeds.py runs/vehicle-0/test runs/vehicle-1/test runs/vehicle-2/test [--first 64] [--out FILE]
 
 RUN folders are what `stormpsr evaluate --out` writes, of models that were trained with different seeds, on the same
 recordings. Differences have 95 % intervals: recordings are drawn again and again with replacement, the same for all
@@ -11,23 +11,26 @@ Shape legend: K runs, R recordings, 3 scores (POS, F1, delay in seconds), X draw
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from script import errors_in_one_line, make_parser, print_table
 from stormpsr.decoding.methods import title_of
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import Run, read_run
+from stormpsr.files import write_json
 
 SCORES = ("POS", "F1", "tau (s)")
+FORMATS = (".3f", ".3f", ".1f")
 DRAWS = 4000
+Floats = NDArray[np.float64]
 
 
-def scores_of(run: Run, method: str, names: list[str]) -> NDArray[np.float64]:
+def scores_of(run: Run, method: str, names: list[str]) -> Floats:
     """POS, F1 and delay of every recording, (R, 3); a recording without a match has no delay."""
     rows = []
     for name in names:
@@ -37,51 +40,65 @@ def scores_of(run: Run, method: str, names: list[str]) -> NDArray[np.float64]:
     return np.array(rows, dtype=np.float64)
 
 
-def mean_of(score_KR3: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over recordings, then over seeds, (3,)."""
-    return np.asarray(np.nanmean(score_KR3, axis=1).mean(axis=0))
+def mean_of_recordings(score_R3: Floats) -> Floats:
+    """Over recordings, (..., R, 3) to (..., 3); NaN where none of them has a delay."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.nansum(score_R3, axis=-2) / np.isfinite(score_R3).sum(axis=-2))
 
 
-def interval(difference: Callable[[NDArray[np.int64]], NDArray[np.float64]], n: int) -> NDArray[np.float64]:
-    """The middle 95 % of a difference over draws of recordings, (2, 3)."""
-    rng = np.random.default_rng(0)
-    drawn_X3 = np.array([difference(rng.integers(n, size=n)) for _ in range(DRAWS)])
-    return np.asarray(np.percentile(drawn_X3, [2.5, 97.5], axis=0))
+def difference(base_KR3: Floats, both_KR3: Floats, draw_XR: NDArray[np.int64]) -> Floats:
+    """What both streams add to POS and F1, and by how many per cent they change the delay: (X, 3)."""
+    before_X3, after_X3 = (mean_of_recordings(of[:, draw_XR]).mean(axis=0) for of in (base_KR3, both_KR3))
+    delay_X = 100 * (after_X3[:, 2] / before_X3[:, 2] - 1)
+    return np.stack([*(after_X3 - before_X3).T[:2], delay_X], axis=1)
 
 
-def table(title: str, all_scores: dict[str, NDArray[np.float64]], rows: NDArray[np.int64]) -> dict[str, object]:
-    """Print one table in Markdown."""
+def text_of(value: float, how: str) -> str:
+    return "–" if np.isnan(value) else f"{value:{how}}"
+
+
+def spread(seed_K3: Floats) -> list[str]:
+    """Mean and standard deviation over seeds of each score."""
+    moments = zip(seed_K3.mean(axis=0), seed_K3.std(axis=0), FORMATS, strict=True)
+    return [f"{text_of(mean, how)} ± {text_of(deviation, how)}" for mean, deviation, how in moments]
+
+
+def as_json(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def table(title: str, all_scores: dict[str, Floats], rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Print one table, and return what is in it."""
     chosen = {method: score_KR3[:, rows] for method, score_KR3 in all_scores.items()}
-    print(f"\n| {title} | {' | '.join(SCORES)} |\n|---|--:|--:|--:|")
-    for method, score_KR3 in chosen.items():
-        seed_K3 = np.nanmean(score_KR3, axis=1)
-        cells = [f"{m:.3f} ± {s:.3f}" for m, s in zip(seed_K3.mean(0)[:2], seed_K3.std(0)[:2], strict=True)]
-        cells.append(f"{seed_K3[:, 2].mean():.1f} ± {seed_K3[:, 2].std():.1f}")
-        print(f"| {title_of(method)} | {' | '.join(cells)} |")
-    found: dict[str, object] = {method: mean_of(score_KR3).tolist() for method, score_KR3 in chosen.items()}
+    seeds = {method: mean_of_recordings(score_KR3) for method, score_KR3 in chosen.items()}
+    cells = [[title_of(method), *spread(seed_K3)] for method, seed_K3 in seeds.items()]
+    found: dict[str, Any] = {method: as_json(seed_K3.mean(axis=0)) for method, seed_K3 in seeds.items()}
     if {"detection", "average"} <= chosen.keys():
-        base, both = chosen["detection"], chosen["average"]
-
-        def difference(draw_R: NDArray[np.int64]) -> NDArray[np.float64]:
-            before, after = mean_of(base[:, draw_R]), mean_of(both[:, draw_R])
-            return np.array([after[0] - before[0], after[1] - before[1], 100 * (after[2] / before[2] - 1)])
-
-        now = difference(np.arange(len(rows)))
-        low, high = interval(difference, len(rows))
-        units = ("+.3f", "+.3f", "+.0f")
-        cells = [f"{now[i]:{u}} ({low[i]:{u}} to {high[i]:{u}})" for i, u in enumerate(units)]
-        print(f"| both against detection alone | {cells[0]} | {cells[1]} | {cells[2]} % |")
-        found["difference"] = {"value": now.tolist(), "low": low.tolist(), "high": high.tolist()}
+        draw_XR = np.random.default_rng(0).integers(len(rows), size=(DRAWS, len(rows)))
+        draw_XR = np.concatenate([np.arange(len(rows))[None], draw_XR])  # the first one as it is
+        change_X3 = difference(chosen["detection"], chosen["average"], draw_XR)
+        known = [column[np.isfinite(column)] for column in change_X3[1:].T]
+        ends = [np.percentile(column, [2.5, 97.5]) if len(column) else np.full(2, np.nan) for column in known]
+        low, high = np.array(ends).T
+        texts = [
+            f"{text_of(now, how)} ({text_of(least, how)} to {text_of(most, how)})"
+            for now, least, most, how in zip(change_X3[0], low, high, ("+.3f", "+.3f", "+.0f"), strict=True)
+        ]
+        cells.append(["both against detection alone", *texts[:2], f"{texts[2]} %"])
+        found["difference"] = {"value": as_json(change_X3[0]), "low": as_json(low), "high": as_json(high)}
+    print()
+    print_table((title, *SCORES), cells)
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--first", type=int, help="also a table of the first so many recordings, and one of the others")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    runs = [read_run(folder) for folder in options.runs]
+    parser.add_argument("--out", type=Path, help="JSON file")
+    options = parser.parse_args(words)
+    with errors_in_one_line():
+        runs = [read_run(folder) for folder in options.runs]
     names = sorted(runs[0].names, key=lambda name: [int(part) if part.isdigit() else 0 for part in name.split("_")])
     if any(set(run.names) != set(names) for run in runs):
         parser.error("the runs are of different recordings")
@@ -98,8 +115,8 @@ def main() -> None:
         parts[f"the other {len(names) - options.first}"] = np.arange(len(names))[options.first :]
     print(f"Protocol paper, {len(runs)} seeds: mean and standard deviation over seeds")
     found = {title: table(title, all_scores, rows) for title, rows in parts.items() if len(rows)}
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if options.out:
+        write_json(options.out, found)
 
 
 if __name__ == "__main__":

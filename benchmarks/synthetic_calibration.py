@@ -10,15 +10,16 @@ Simulates recordings and measures what can be seen in every frame, without writi
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from multiprocessing import get_context
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from script import errors_in_one_line, make_parser
 from stormpsr.data.labels import StateTimeline
 from stormpsr.synthetic.choreography import simulate
 from stormpsr.synthetic.overview import REAL, RecordingMetrics, compare, metrics, summarise_set
@@ -55,8 +56,8 @@ def thinned(timeline: Timeline, every: int) -> Timeline:
     return replace(timeline, fps=timeline.fps / every, **kept)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("product")
     parser.add_argument("profile", choices=PROFILES)
     parser.add_argument("--recordings", type=int, default=6)
@@ -66,7 +67,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="measure every so many frames only")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    with errors_in_one_line():
+        Product.load(arguments.product)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.recordings)
     real = REAL.get("industreal" if arguments.profile == "quick" else arguments.profile)
     for occlusion in arguments.occlusion:

@@ -12,32 +12,25 @@ Nothing is kept but --cache, if it is given: decoded frames, which training can 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from named_run import NamedRun
+from script import add_override, errors_in_one_line, make_parser, print_table
 from stormpsr.config import load_config
-from stormpsr.errors import StormPSRError
+from stormpsr.files import write_json
 from stormpsr.training.data import Clips, KeyFrameImages, load_renders, load_training_data
-from stormpsr.training.fit import FitOptions, StageFolder
-from stormpsr.training.stages import (
-    Run,
-    StageName,
-    stages_of,
-    train_encoder,
-    train_joint,
-    train_locator,
-    train_temporal,
-)
+from stormpsr.training.fit import FitOptions
+from stormpsr.training.stages import StageName, stages_of, train_encoder, train_joint, train_locator, train_temporal
 from stormpsr.training.tasks.locator import BoxedImages
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # isort: skip  # after stormpsr.training
@@ -70,16 +63,6 @@ class Clock(Callback):
         return self.n_items / (self.end - self.begin)
 
 
-@dataclass(frozen=True)
-class Trial(Run):
-    """A run that keeps its stages in a folder of its own and shares everything else."""
-
-    name: str = ""
-
-    def stage(self, name: StageName) -> StageFolder:
-        return StageFolder(self.folder / self.name / name)
-
-
 @contextmanager
 def one_batch_repeated(dataset: Any) -> Iterator[None]:
     """Every batch of a kind is the first one, and takes no time."""
@@ -102,7 +85,7 @@ def one_batch_repeated(dataset: Any) -> Iterator[None]:
             del dataset.__getitem__  # what it inherits comes back
 
 
-def train(run: Trial, stage: StageName, before: Path | None) -> tuple[Path, float]:
+def train(run: NamedRun, stage: StageName, before: Path | None) -> tuple[Path, float]:
     """Train a stage; its checkpoint, and items per second."""
     clock = Clock()
     timed = replace(run, options=replace(run.options, callbacks=(clock,)))
@@ -128,7 +111,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     renders = load_renders(options.renders, data.procedure) if options.renders else None
     cache = options.cache or folder / "cache"
     fit_options = FitOptions(device="cpu", workers=options.workers)
-    run = Trial(config, data, folder, renders=renders, options=fit_options, cache_folder=cache)
+    run = NamedRun(config, data, folder, renders=renders, options=fit_options, cache_folder=cache)
     print(f"{torch.get_num_threads()} threads, {config.name}, {len(data.train)} recordings", file=sys.stderr)
     rows: list[dict[str, Any]] = []
     before: Path | None = None
@@ -154,8 +137,8 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--preset", default="synthetic")
     parser.add_argument("--steps", type=int, default=20, help="timed steps per stage and turn")
@@ -166,23 +149,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes that read batches")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    options = parser.parse_args()
+    add_override(parser)
+    options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            rows = measure(options, Path(folder))
-        except StormPSRError as error:
-            sys.exit(f"error: {error}")
-    print("| stage | per second | one batch repeated | share | peak memory (MB) |")
-    print("|---|--:|--:|--:|--:|")
-    for row in rows:
-        print(
-            f"| {row['stage']} | {row['per_second']:.1f} {row['items']} | {row['per_second_repeated']:.1f} | "
-            f"{row['share']:.0%} | {row['peak_memory_mb']:.0f} |"
+    with tempfile.TemporaryDirectory() as folder, errors_in_one_line():
+        rows = measure(options, Path(folder))
+    cells = [
+        (
+            row["stage"],
+            f"{row['per_second']:.1f} {row['items']}",
+            f"{row['per_second_repeated']:.1f}",
+            f"{row['share']:.0%}",
+            f"{row['peak_memory_mb']:.0f}",
         )
+        for row in rows
+    ]
+    print_table(("stage", "per second", "one batch repeated", "share", "peak memory (MB)"), cells)
     if options.out is not None:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -31,10 +31,13 @@ from typing import Any
 import filelock
 import pytest
 import trimesh
+import typer
 
-from stormpsr.cli.main import main
+import stormpsr
+from stormpsr.cli.main import app, main
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(stormpsr.__file__).parent
 PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in (CHECKOUT / "README.md", *CHECKOUT.glob("docs/*.md"))}
 MOST_NOT_RUN = 12
 FOR_THE_READER = ("make", "pip", "git", ".", "source", "cd", "python3")
@@ -230,6 +233,27 @@ $ ls
         ["stormpsr", "train", "--out", "runs"]
     ]
     assert commands_of(console) == [("stormpsr score a b", "F1 ...\n"), ("ls", "")]
+
+
+def test_the_page_of_commands_names_every_command() -> None:
+    page = PAGES["docs/command-line.md"].read_text(encoding="utf-8")
+    tree: Any = typer.main.get_command(app)
+    words = {word for name, command in tree.commands.items() for word in (name, *getattr(command, "commands", ()))}
+    missing = [word for word in sorted(words) if not re.search(rf"[`# ]{word}[`:, ]", page)]
+    assert not missing
+
+
+def test_the_map_names_every_module() -> None:
+    room, text = "", {}
+    for line in PAGES["README.md"].read_text(encoding="utf-8").partition("    src/stormpsr/ ")[2].splitlines():
+        if found := re.match(r" {6}(\w+)/ ", line):
+            room = found[1]
+        text[room] = text.get(room, "") + line
+    modules = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__")}
+    listed = [path for path in modules if len(path.parts) > 1 and path.parts[:2] != ("evaluation", "report")]
+    shown = [path for path in listed if path.parts[0] not in ("cli", "synthetic")]  # as a whole
+    missing = [str(path) for path in shown if not re.search(rf"\b{path.stem}\b", text.get(path.parts[0], ""))]
+    assert not missing
 
 
 def test_the_page_of_settings_says_what_the_config_classes_say() -> None:

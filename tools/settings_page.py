@@ -30,7 +30,7 @@ HEAD = """# Settings
 
 A preset is a YAML file with what differs from the defaults below; `-o section.key=value` changes single settings on top
 of it, for `stormpsr train`, `model show` and wherever else a preset is taken. What was in force is written beside every
-trained model. `stormpsr model show PRESET` prints a preset with everything filled in.
+trained model. `stormpsr model show PRESET` prints the networks and their number of parameters.
 """
 DETECTORS = """## Detectors
 

@@ -84,7 +84,7 @@ def pack_command(
 
     A model is one folder that 'stormpsr run', 'tune' and 'evaluate' use. It needs at least one of the two streams.
 
-    Example: stormpsr model pack --stream runs/vehicle/temporal --detector detectors/vehicle --out models/vehicle --half
+    Example: stormpsr model pack --stream runs/vehicle/temporal/best --detector detectors/vehicle --out models/vehicle
     """
     need("packing a model", "detect")
     from stormpsr.recognizer.model_folder import load_model, pack_model
