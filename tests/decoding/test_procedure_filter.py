@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -258,7 +258,7 @@ def learned(procedure: Procedure, seed: int = 0) -> FilterParameters:
     """An emission of random weights."""
     rng, n = np.random.default_rng(seed), procedure.n_components
     widths = (len(OUTPUT_COLUMNS) + 5 + n, 8, 3)
-    layers = tuple((rng.normal(0, 1, (a, b)), rng.normal(0, 1, b)) for a, b in zip(widths, widths[1:], strict=False))
+    layers = tuple((rng.normal(0, 1, (a, b)), rng.normal(0, 1, b)) for a, b in pairwise(widths))
     return FilterParameters(gain=0.1, ticks=2, layers=layers)
 
 

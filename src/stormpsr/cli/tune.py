@@ -56,8 +56,18 @@ def tune_command(
     """
     options.need("tuning a model", "detect")
     from stormpsr.data.dataset import Dataset
+    from stormpsr.decoding.methods import resolve_method
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
-    from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, summary_of, try_settings
+    from stormpsr.recognizer.tuning import (
+        check_objective,
+        choose,
+        cross_fitted,
+        learns_from,
+        pareto_front,
+        score_settings,
+        store_tuned,
+        summary_of,
+    )
 
     check_objective(objective, max_delay, among)
     loaded = options.load(model, None, None, threads, device)
@@ -68,11 +78,17 @@ def tune_command(
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
+    summaries: dict[str, GroupSummary] = {}
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
-        with Bar(f"tuning {name}", enabled=not as_json) as bar:
-            scored[name] = try_settings(loaded, name, labelled, keep=not dry_run, on_progress=bar.count)
-        chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
-    summaries = {name: summary_of(loaded, name, labelled, best.settings) for name, best in chosen.items()}
+        with (
+            cross_fitted(loaded, name, labelled, lambda note: typer.echo(f"note: {note}", err=True)) as (parts, tried),
+            Bar(f"tuning {name}", enabled=not as_json) as bar,
+        ):
+            scored[name] = score_settings(parts, name, tried, on_progress=bar.count)
+            chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
+            summaries[name] = summary_of(parts, name, chosen[name].settings)
+        if learns_from(name, labelled) and not dry_run:  # what was chosen without a recording is used with all of them
+            resolve_method(name).decoder_class.fit(labelled, loaded.procedure, chosen[name].settings, loaded.path)
     if len(labelled) < _FEW:
         typer.echo(
             f"note: {counted(len(labelled), 'recording')} to tune on: settings chosen on fewer than {_FEW} may fit "

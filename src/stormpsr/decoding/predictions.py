@@ -119,6 +119,8 @@ class Decoder(ABC):
     """
 
     needs_every_tick: ClassVar[bool] = True  # whether short gaps between predictions are to be filled for it
+    learns: ClassVar[bool] = False  # whether `fit` does something
+    gives_alarms: ClassVar[bool] = False  # whether it tells of wrong parts and of steps left out
     Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default
     grid: ClassVar[Grid] = {}  # the values that tuning tries, by setting; empty: nothing to tune
     # what a class that is not in `METHODS` says of itself

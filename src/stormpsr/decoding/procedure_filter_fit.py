@@ -147,7 +147,12 @@ def _new_layers(n_in: int, generator: torch.Generator) -> list[tuple[Tensor, Ten
 
 
 def _drop_networks(feature_NTCF: Tensor, generator: torch.Generator) -> Tensor:
-    """Features without those of the detector, or without those of the stream, in some recordings."""
+    """Features without those of the detector, or without those of the stream, in some recordings.
+
+    Where there is one network only, it stays.
+    """
+    if not (feature_NTCF[..., N_OUTPUTS + 2].any() and feature_NTCF[..., N_OUTPUTS + 4].any()):
+        return feature_NTCF
     drawn_N = torch.rand(len(feature_NTCF), generator=generator)
     mask_NF = torch.ones(len(feature_NTCF), feature_NTCF.shape[-1])
     of_detector = [*range(N_OUTPUTS)[DETECTOR_OUTPUTS], N_OUTPUTS, N_OUTPUTS + 1, N_OUTPUTS + 2, N_OUTPUTS + 3]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import StateTimeline
 from stormpsr.errors import InputError, need_packages
+from stormpsr.evaluation.alarms import Alarms, put_together
 from stormpsr.evaluation.metrics import Protocol, Scores, f1_score, score
 from stormpsr.procedure.model import Procedure, StepKind
 
@@ -26,6 +27,7 @@ class RecordingResult:
     name: str
     scores: Scores
     has_errors: bool | None = None  # whether the person made execution errors; None if nobody knows
+    alarms: Alarms | None = None  # None where nobody knows of wrong parts, or no alarms were asked for
 
     @property
     def labels(self) -> tuple[StepEvent, ...]:
@@ -97,6 +99,7 @@ class Summary:
     without_errors: GroupSummary | None  # None where there is no such recording
     with_errors: GroupSummary | None
     steps: tuple[StepSummary, ...]
+    alarms: Alarms | None = None  # of all recordings, where they have any
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data, ready for JSON."""
@@ -107,6 +110,7 @@ class Summary:
             **{name: None if group is None else asdict(group) for name, group in groups.items()},
             "recordings": [{"name": r.name, "has_errors": r.has_errors, **r.scores.to_dict()} for r in self.recordings],
             "steps": [asdict(step) for step in self.steps],
+            "alarms": None if self.alarms is None else self.alarms.to_dict(),
             "recognised_within_seconds": [
                 {"seconds": seconds, "share": share} for seconds, share in zip(CURVE_SECONDS, shares, strict=True)
             ],
@@ -149,6 +153,7 @@ def summarise(
         chosen = [result for result in results if result.has_errors is has_errors]
         return _summarise_group(chosen, level, n_bootstrap, seed) if chosen else None
 
+    alarms = [result.alarms for result in results if result.alarms is not None]
     return Summary(
         protocol=results[0].scores.protocol,
         recordings=tuple(results),
@@ -156,6 +161,7 @@ def summarise(
         without_errors=group(False),
         with_errors=group(True),
         steps=tuple(_summarise_steps(results, procedure)),
+        alarms=put_together(alarms) if alarms else None,
     )
 
 

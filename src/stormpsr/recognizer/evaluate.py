@@ -122,7 +122,7 @@ def evaluate_recording(
         decoder = model.decoder(method, labelled.variant, unexpected)
         found, evidence[method] = decode_with_evidence(decoder, table, recording.n_frames)
         events[method] = tuple(found)
-        results[method] = labelled.result(found, procedure, protocol)
+        results[method] = labelled.result(found, procedure, protocol, alarming=decoder.decoder.gives_alarms)
     readable, visible_share = read_views_of(recording.path, recording.n_frames, procedure)
     run = RecordingRun(
         name=recording.name,
@@ -161,6 +161,7 @@ def decode_with_evidence(
         np.maximum(row_S, np.minimum(decoder.decoder.share, 1.0), out=row_S)
         row_S[[event.step_id for event in new]] = 1.0
         events += new
+    events += decoder.finish()
     return events, share_GS.astype(np.float16)
 
 

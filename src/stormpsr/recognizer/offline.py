@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.coco import COCO_FILE, read_coco_boxes
-from stormpsr.data.events import StepEvent
+from stormpsr.data.events import StepEvent, completions
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, StateTimeline, read_steps
 from stormpsr.data.recording import Recording, variant_name_of
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
+from stormpsr.evaluation.alarms import score_alarms
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
 from stormpsr.procedure.model import Procedure
@@ -75,11 +76,19 @@ class LabelledPredictions:
             labels_with_errors=self.labels_with_errors(procedure) or (),
         )
 
-    def result(self, events: list[StepEvent], procedure: Procedure, protocol: Protocol = "paper") -> RecordingResult:
-        """The scores of events."""
-        fps = self.recording.fps
-        scores = score(self.labels, events, procedure=procedure, fps=fps, protocol=protocol)
-        return RecordingResult(self.name, scores, self.has_errors(procedure))
+    def result(
+        self, events: list[StepEvent], procedure: Procedure, protocol: Protocol = "paper", *, alarming: bool = False
+    ) -> RecordingResult:
+        """The scores of events: of completions, and of alarms where the method gives any."""
+        recording, fps = self.recording, self.recording.fps
+        scores = score(self.labels, completions(events), procedure=procedure, fps=fps, protocol=protocol)
+        alarms = None
+        if recording.states is not None and alarming:
+            variant = procedure.variant(self.variant)
+            alarms = score_alarms(
+                events, self.labels, recording.states, procedure, variant, fps=fps, n_frames=recording.n_frames
+            )
+        return RecordingResult(self.name, scores, self.has_errors(procedure), alarms)
 
 
 class Seen(NamedTuple):
@@ -192,4 +201,4 @@ def _watched(recording: Recording, on_progress: OnProgress | None) -> Iterator[F
 def decode_table(decoder: PredictionDecoder, predictions: Iterable[Prediction]) -> list[StepEvent]:
     """The events of a whole recording."""
     decoder.reset()
-    return [event for prediction in predictions for event in decoder.update(prediction)]
+    return [event for prediction in predictions for event in decoder.update(prediction)] + decoder.finish()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from stormpsr.data.events import completions
 from stormpsr.decoding.methods import resolve_method, title_of
 from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.metrics import Scores, score
@@ -21,6 +23,8 @@ from stormpsr.recognizer.offline import LabelledPredictions
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
+FEWEST_TO_LEARN = 8  # recordings
+_FOLDS = 4
 
 
 @dataclass(frozen=True)
@@ -33,44 +37,66 @@ class Scored:
     delay_seconds: float | None  # None where nothing was recognised
 
 
-def try_settings(
-    model: RecognizerModel,
-    method: str,
-    recordings: Sequence[LabelledPredictions],
-    *,
-    keep: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> list[Scored]:
-    """A method's whole grid, after it has learnt what it has to learn.
+# ---------------------------------------------------------------------- learning
+Part = tuple[RecognizerModel, Sequence[LabelledPredictions]]  # recordings, and a model that has not learned from them
 
-    keep: learnt parameters go into the model's folder, else nowhere.
+
+@contextmanager
+def cross_fitted(
+    model: RecognizerModel, method: str, recordings: Sequence[LabelledPredictions], on_note: Callable[[str], None]
+) -> Iterator[tuple[list[Part], list[Any]]]:
+    """Recordings to choose a method's settings by, and the settings to try; until the block ends.
+
+    A method that learns is fitted several times, each time without some recordings, which it is then tried on: what is
+    chosen on recordings that it has learned from is chosen by memory. Folds have the variants mixed.
     """
     entry = resolve_method(method)
-    with TemporaryDirectory() as nowhere:
-        changed = model if keep else replace(model, path=Path(nowhere))
-        defaults = changed.settings_of(method, start=entry.settings())  # what was tuned before has no say
-        start = entry.decoder_class.fit(recordings, model.procedure, defaults, changed.path)
-        settings = entry.settings_grid(start=start) if entry.grid else [start]
-        return score_settings(changed, method, recordings, settings, on_progress=on_progress)
+    start = model.settings_of(method, start=entry.settings())  # what was tuned before has no say
+    if not recordings:
+        raise InputError("there are no recordings to tune on")
+    if entry.decoder_class.learns and len(recordings) < FEWEST_TO_LEARN:
+        on_note(
+            f"{method} learns from {FEWEST_TO_LEARN} recordings or more, these are {len(recordings)}: it stays as it is"
+        )
+    if not learns_from(method, recordings):
+        yield [(model, recordings)], entry.settings_grid(start=start) if entry.grid else [start]
+        return
+    with TemporaryDirectory() as folder:
+        parts: list[Part] = []
+        for number, held_out in enumerate(_folds(recordings)):
+            changed = replace(model, path=Path(folder) / str(number))
+            others = [recording for recording in recordings if recording not in held_out]
+            start = entry.decoder_class.fit(others, model.procedure, start, changed.path)
+            parts.append((changed, held_out))
+        yield parts, entry.settings_grid(start=start) if entry.grid else [start]
 
 
+def learns_from(method: str, recordings: Sequence[LabelledPredictions]) -> bool:
+    """Whether a method has something to learn, and recordings enough to do so."""
+    return resolve_method(method).decoder_class.learns and len(recordings) >= FEWEST_TO_LEARN
+
+
+def _folds(recordings: Sequence[LabelledPredictions]) -> list[list[LabelledPredictions]]:
+    by_variant = sorted(recordings, key=lambda labelled: (labelled.variant, labelled.name))
+    return [by_variant[number::_FOLDS] for number in range(_FOLDS)]
+
+
+# ---------------------------------------------------------------------- trying
 def score_settings(
-    model: RecognizerModel,
+    parts: Sequence[Part],
     method: str,
-    recordings: Sequence[LabelledPredictions],
     settings: Sequence[Any],
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Scored]:
     """The scores of settings on recordings."""
-    if not recordings:
-        raise InputError("there are no recordings to tune on")
-    done, total = 0, len(settings) * len(recordings)
+    pairs = [(model, labelled) for model, recordings in parts for labelled in recordings]
+    done, total = 0, len(settings) * len(pairs)
     found: list[Scored] = []
     for start in range(0, len(settings), _SETTINGS_AT_ONCE):
         part = settings[start : start + _SETTINGS_AT_ONCE]
         columns: list[list[Scores]] = []
-        for labelled in recordings:
+        for model, labelled in pairs:
             columns.append(_score_part(model, method, labelled, part))
             done += len(part)
             if on_progress:
@@ -79,11 +105,10 @@ def score_settings(
     return found
 
 
-def summary_of(
-    model: RecognizerModel, method: str, recordings: Sequence[LabelledPredictions], settings: Any
-) -> GroupSummary:
+def summary_of(parts: Sequence[Part], method: str, settings: Any) -> GroupSummary:
     """The scores of one choice of settings, with bootstrap intervals over the recordings."""
-    return summarise([_score_part(model, method, labelled, [settings])[0] for labelled in recordings]).all
+    pairs = [(model, labelled) for model, recordings in parts for labelled in recordings]
+    return summarise([_score_part(model, method, labelled, [settings])[0] for model, labelled in pairs]).all
 
 
 def _score_part(
@@ -91,15 +116,15 @@ def _score_part(
 ) -> list[Scores]:
     settings = [model.settings_of(method, start=own) for own in part]
     batch = resolve_method(method).decoder_class.batch(model.procedure, labelled.variant, settings)
-    gaps = model.gap_filler()
+    gaps, decoder_class = model.gap_filler(), resolve_method(method).decoder_class
     for prediction in labelled.predictions:
-        for tick in gaps.fill(prediction):
+        for tick in gaps.fill(prediction) if decoder_class.needs_every_tick else (prediction,):
             batch.observe(tick)
     known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
     keys = [tuple((event.frame, event.step_id) for event in events) for events in batch.events]
     for key, events in zip(keys, batch.events, strict=True):
         if key not in known:
-            known[key] = score(labelled.labels, events, fps=labelled.recording.fps)
+            known[key] = score(labelled.labels, completions(events), fps=labelled.recording.fps)
     return [known[key] for key in keys]
 
 
