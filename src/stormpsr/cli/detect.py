@@ -11,6 +11,8 @@ import typer
 
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_notes, print_table
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.labels import Note
@@ -68,7 +70,6 @@ def train_command(
     from stormpsr.data.annotated_frames import read_frames, read_images
     from stormpsr.detectors.base import TorchDetector
     from stormpsr.detectors.registry import make_detector
-    from stormpsr.errors import InputError
     from stormpsr.training.fit import FitOptions
     from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
 
@@ -157,7 +158,6 @@ def eval_command(
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import predict_frames
     from stormpsr.detectors.registry import load_detector
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.detection_metrics import draw_evaluation, read_views, score_detections
 
     options.use_threads(threads)
@@ -216,7 +216,6 @@ def run_command(
     from stormpsr.detectors.predict import detect_recordings
     from stormpsr.detectors.registry import load_detector
     from stormpsr.files import digest
-    from stormpsr.procedure.model import Procedure
 
     options.use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
@@ -298,7 +297,6 @@ def adopt_command(
     """
     options.need("importing a YOLOv8", "detect")
     from stormpsr.detectors.yolov8 import Yolov8Detector
-    from stormpsr.procedure.model import Procedure
 
     made = Yolov8Detector.adopt(weights, Procedure.load(procedure), image_size=image_size)
     made.save(out)

@@ -9,6 +9,7 @@ import typer
 
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted, mean_cells, print_json, print_table
+from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Summary
@@ -42,7 +43,6 @@ def evaluate_command(
     """
     options.need("evaluating a model", "detect")
     from stormpsr.data.dataset import Dataset
-    from stormpsr.errors import InputError
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):

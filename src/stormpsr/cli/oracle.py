@@ -10,11 +10,12 @@ import typer
 
 from stormpsr.cli.options import BoxesOption, ProcedureOption, SplitOrAll
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.labels import Note
     from stormpsr.evaluation.baselines import OracleRecording
-    from stormpsr.procedure.model import Procedure
 
 
 _PROTOCOLS = ("paper", "industreal", "storm")
@@ -46,9 +47,7 @@ def oracle_command(
 
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.baselines import ClearViewBound, wait_for_clear_view
-    from stormpsr.procedure.model import Procedure
 
     misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
     if misspelt:
@@ -94,7 +93,6 @@ def _read(
     psr: Path, boxes: Path | None, split: str, procedure: Procedure, confidence: float, notes: list[Note]
 ) -> tuple[list[OracleRecording], list[str]]:
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.baselines import read_oracle_recording
 
     recordings: list[OracleRecording] = []
