@@ -124,9 +124,10 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
 
 def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
     """A set of one recording, as the shipped model knows them. It learned from another seed, so it has not seen it."""
+    from stormpsr.data.layouts import SPLITS
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
-    from stormpsr.synthetic.recording import SPLITS, DatasetSpec, product_digest
+    from stormpsr.synthetic.recording import DatasetSpec, product_digest
 
     return DatasetSpec(
         product="vehicle",

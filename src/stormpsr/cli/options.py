@@ -15,6 +15,8 @@ from stormpsr.files import read_text
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
+    from stormpsr.data.dataset import Dataset
+    from stormpsr.detectors.base import StateDetector
     from stormpsr.recognizer.model_folder import RecognizerModel
 
 # ---------------------------------------------------------------------- options
@@ -175,6 +177,15 @@ def procedure_of(data: Path, given: str | None) -> Procedure:
     from stormpsr.data.dataset import Dataset
 
     return Procedure.load(given) if given else Dataset.open(data).procedure
+
+
+def open_data(data: Path, split: str | None, model: RecognizerModel | StateDetector) -> Dataset:
+    """The recordings of a split, or all, whose procedures the model has not refused."""
+    from stormpsr.data.dataset import Dataset
+
+    dataset = Dataset.open(data, None if split == "all" else split, model.procedure)
+    dataset.check(model.check_procedure)
+    return dataset
 
 
 def cache_folder(given: Path | None) -> Path:

@@ -47,7 +47,8 @@ def oracle_command(
 
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """
-    from stormpsr.evaluation.baselines import ClearViewBound, wait_for_clear_view
+    from stormpsr.data.visibility import wait_for_clear_view
+    from stormpsr.evaluation.baselines import ClearViewBound
 
     misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
     if misspelt:
@@ -56,11 +57,10 @@ def oracle_command(
     notes: list[Note] = []
     recordings, without_boxes = _read(psr, boxes, split, loaded, confidence, notes)
     rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or list(_PROTOCOLS), decay)
-    waits = [
-        wait
-        for recording in recordings
-        for wait in wait_for_clear_view(recording.labels, [detection.frame for detection in recording.detections])
-    ]
+    waits: list[int | None] = []
+    for recording in recordings:
+        views = [detection.frame for detection in recording.detections]
+        waits += wait_for_clear_view([label.frame for label in recording.labels], views)
     bound = ClearViewBound.of(waits, loaded.fps)
     print_notes(notes)
     if as_json:

@@ -55,14 +55,12 @@ def tune_command(
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
     options.need("tuning a model", "detect")
-    from stormpsr.data.dataset import Dataset
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import check_objective, choose, pareto_front, store_tuned, summary_of, try_settings
 
     check_objective(objective, max_delay, among)
     loaded = options.load(model, None, None, threads, device)
-    dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
-    dataset.check(loaded.check_procedure)
+    dataset = options.open_data(data, split, loaded)
     with Bar("recordings", enabled=not as_json) as bar:
         tables = predict_recordings(loaded, dataset, options.cache_folder(cache), on_progress=bar.named)
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
