@@ -83,7 +83,7 @@ def test_new_refuses_what_makes_no_sense(run: Run) -> None:
     Path("empty.txt").write_text("\n", encoding="utf-8")
     assert refused(run("new", "lamp", "--components-from", "empty.txt"), "empty.txt: the file is empty")
     Path("binary.txt").write_bytes(b"\xff\xfe\x00")
-    assert refused(run("new", "lamp", "--components-from", "binary.txt"), "not a text file")
+    assert refused(run("new", "lamp", "--components-from", "binary.txt"), "binary.txt:1: this is not text in UTF-8")
     Path("folder").mkdir()
     assert refused(run("new", "lamp", "-c", "foot", "--out", "folder"), "this is a folder")
     assert not Path("lamp.yaml").exists()

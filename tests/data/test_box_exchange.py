@@ -215,7 +215,7 @@ def images_file(folder: Path, image: Path, **changes: object) -> Path:
     [
         ({"bbox": [70, 0, 10, 10]}, "a box outside the image or without size"),
         ({"bbox": [10, 10, 0, 10]}, "a box outside the image or without size"),
-        ({"bbox": "wide"}, "bbox is 'wide'"),
+        ({"bbox": "wide"}, "bbox must be a list"),
         ({"category_id": 8}, "category 'sofa' is not a state"),
         ({"category_id": 77}, "category 77 is not listed"),
         ({"image_id": 1}, "image 1 is not listed"),

@@ -45,18 +45,18 @@ def test_a_coco_file_without_annotations_has_no_boxes(tmp_path: Path, lamp: Proc
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image_id": 8}, "annotation 0 (counted from 0): image 8 is not listed; add it to 'images'"),
-        ({"image_id": [7]}, "image_id is [7], not a whole number"),
+        ({"image_id": 8}, "annotations #1: image 8 is not listed; add it to 'images'"),
+        ({"image_id": [7]}, "annotations #1.image_id is [7]: it should be a valid integer"),
         ({"category_id": 6}, "category 6 is not a state class; the classes of 'lamp' are 0 to 5"),
         ({"category_id": -1}, "category -1 is not a state class"),
-        ({"category_id": "2"}, "category_id is '2', not a whole number"),
-        ({"category_id": True}, "category_id is True, not a whole number"),
-        ({"bbox": [1, 2, 3]}, "bbox is [1, 2, 3]; write four numbers"),
-        ({"bbox": "1 2 3 4"}, "bbox is '1 2 3 4'"),
-        ({"bbox": [1, 2, 3, "4"]}, "write four numbers"),
-        ({"bbox": [1, 2, float("nan"), 4]}, "write four numbers"),
-        ({"bbox": [1, 2, 10**400, 4]}, "write four numbers"),
-        ({"state": "101"}, "state is '101'; write a number for each component"),
+        ({"category_id": "2"}, "category_id is '2': it should be a valid integer"),
+        ({"category_id": True}, "category_id is True: it should be a valid integer"),
+        ({"bbox": [1, 2, 3]}, "annotations #1.bbox has only 3 entries; an image has id"),
+        ({"bbox": "1 2 3 4"}, "bbox must be a list"),
+        ({"bbox": [1, 2, 3, "4"]}, "bbox #4 is '4': it should be a valid number"),
+        ({"bbox": [1, 2, float("nan"), 4]}, "bbox #3 is nan"),
+        ({"bbox": [1, 2, 10**400, 4]}, "bbox #3 is "),
+        ({"state": "101"}, "annotations #1.state must be a list"),
         ({"bbox": [1, 2, 0, 4]}, "outside the image or without size"),
         ({"bbox": [1, 2, 3, -4]}, "outside the image or without size"),
         ({"bbox": [-50, 2, 30, 4]}, "outside the image or without size"),
@@ -76,23 +76,23 @@ def test_a_bad_annotation_is_refused_by_its_place(
 def test_an_annotation_without_a_key_is_refused(tmp_path: Path, lamp: Procedure, key: str) -> None:
     content = coco_file()
     del content["annotations"][0][key]
-    with pytest.raises(InputError, match=f"annotation 0 .* has no '{key}'"):
+    with pytest.raises(InputError, match=f"the key 'annotations #1.{key}' is missing"):
         read_coco_boxes(coco(tmp_path, content), lamp)
 
 
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        ({"id": 7}, "has no 'file_name'"),
-        ({"file_name": "1.jpg"}, "has no 'id'"),
-        ({"id": "7", "file_name": "1.jpg"}, "id is '7', not a whole number"),
-        ({"id": [7], "file_name": "1.jpg"}, "id is \\[7\\], not a whole number"),
-        ({"id": 7, "file_name": 1}, "file_name is 1, not a text"),
-        ({"id": 7, "file_name": "1.jpg", "height": "480"}, "height is '480', not a whole number"),
-        ({"id": 7, "file_name": "1.jpg", "width": 0}, "image 0 .*: width is 0"),
-        ({"id": 7, "file_name": "cover.jpg"}, "image 0 .*: 'cover.jpg' is not a frame"),
+        ({"id": 7}, "the key 'images #1.file_name' is missing"),
+        ({"file_name": "1.jpg"}, "the key 'images #1.id' is missing"),
+        ({"id": "7", "file_name": "1.jpg"}, "id is '7': it should be a valid integer"),
+        ({"id": [7], "file_name": "1.jpg"}, "id is \\[7\\]: it should be a valid integer"),
+        ({"id": 7, "file_name": 1}, "images #1.file_name must be a word"),
+        ({"id": 7, "file_name": "1.jpg", "height": "480"}, "height is '480': it should be a valid integer"),
+        ({"id": 7, "file_name": "1.jpg", "width": 0}, "images #1.width is 0: it should be greater than or equal to 1"),
+        ({"id": 7, "file_name": "cover.jpg"}, "images #1: 'cover.jpg' is not a frame"),
         ({"id": 7, "file_name": "-1.jpg"}, "frame '-1.jpg' is negative"),
-        ("000150.jpg", "has no 'id'"),
+        ("000150.jpg", "images #1 must be a table"),
     ],
 )
 def test_a_bad_image_is_refused(tmp_path: Path, lamp: Procedure, image: Any, message: str) -> None:
@@ -102,7 +102,7 @@ def test_a_bad_image_is_refused(tmp_path: Path, lamp: Procedure, image: Any, mes
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"images": []}', '{"images": {}, "annotations": []}', "3", "null"])
 def test_other_json_is_not_a_coco_file(tmp_path: Path, lamp: Procedure, content: str) -> None:
-    with pytest.raises(InputError, match=r"OD_labels\.json: this is not a COCO file; it needs the lists"):
+    with pytest.raises(InputError, match=r"OD_labels\.json: this is not a COCO file: "):
         read_coco_boxes(coco(tmp_path, content), lamp)
 
 
@@ -121,7 +121,7 @@ def test_a_missing_coco_file_and_a_binary_one_are_refused(tmp_path: Path, lamp: 
 
 def test_two_images_with_one_id_are_refused(tmp_path: Path) -> None:
     images = [{"id": 7, "file_name": "1.jpg"}, {"id": 7, "file_name": "2.jpg"}]
-    with pytest.raises(InputError, match=r"image 1 \(counted from 0\): id 7 is there twice"):
+    with pytest.raises(InputError, match=r"images #2: id 7 is there twice"):
         read_coco(coco(tmp_path, {"images": images, "annotations": []}))
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from stormpsr.data.boxes import Box
-from stormpsr.data.events import StateDetection, StepEvent
+from stormpsr.data.events import StateDetection
 from stormpsr.data.labels import Note
 from stormpsr.data.layouts import RecordingFolder, find_recordings
+from stormpsr.data.visibility import wait_for_clear_view
 from stormpsr.errors import InputError
 from stormpsr.evaluation import baselines
 from stormpsr.evaluation.baselines import (
@@ -19,7 +20,6 @@ from stormpsr.evaluation.baselines import (
     read_oracle_recording,
     score_baseline,
     score_decoded,
-    wait_for_clear_view,
 )
 from stormpsr.procedure.model import Procedure
 
@@ -109,9 +109,9 @@ def test_odd_rows_of_boxes_are_noted(recording: RecordingFolder, lamp: Procedure
 
 # ---------------------------------------------------------------------- waiting for a view
 def test_the_wait_ends_with_the_next_view_at_or_after_a_completion() -> None:
-    labels = [StepEvent(0, frame) for frame in (0, 10, 11, 50, 51)]
-    assert wait_for_clear_view(labels, [50, 10, 20]) == [10, 0, 9, 0, None]
-    assert wait_for_clear_view(labels, []) == [None] * 5
+    completed = (0, 10, 11, 50, 51)
+    assert wait_for_clear_view(completed, [50, 10, 20]) == [10, 0, 9, 0, None]
+    assert wait_for_clear_view(completed, []) == [None] * 5
 
 
 class CountedFrame(int):
@@ -126,10 +126,9 @@ class CountedFrame(int):
 
 def test_the_wait_is_looked_up_not_searched_for() -> None:
     views = [CountedFrame(frame) for frame in range(4096)]
-    labels = [StepEvent(0, 4000)] * 100
     CountedFrame.compared = 0
-    wait_for_clear_view(labels, views)
-    assert CountedFrame.compared < 2 * 4096 + 100 * 14  # sorting what is sorted, then a bisection per label
+    wait_for_clear_view([4000] * 100, views)
+    assert CountedFrame.compared < 2 * 4096 + 100 * 14  # sorting what is sorted, then a bisection per completion
 
 
 # ---------------------------------------------------------------------- decoding once

@@ -98,6 +98,6 @@ def test_vector_formats_can_be_written(tmp_path: Path, lamp: Procedure, ending: 
 def test_without_matplotlib_the_error_says_what_to_install(
     tmp_path: Path, lamp: Procedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"drawing needs matplotlib.*pip install 'stormpsr\[plot\]'"):
         plot_summary(summary_of(([(0, 10)], [])), lamp, tmp_path / "a.png")

@@ -177,7 +177,7 @@ def test_a_camera_s_events_are_never_overwritten(run: Run, model_folder: Path) -
     assert code == 2
     assert "this is there already" in err
     assert run("run", model_folder, "0", "--out", "steps.txt")[2].startswith(
-        "error: steps.txt: events are written as CSV"
+        "error: steps.txt: cannot write files that end in '.txt'; use one of: .csv"
     )
 
 

@@ -105,7 +105,7 @@ def test_wrong_parts_have_a_share_of_their_own(batches: Make, frames: FrameSet, 
 
 def test_single_images_take_their_share_and_are_marked_as_perhaps_hidden(batches: Make, frames: FrameSet) -> None:
     stills = [replace(frame, maybe_hidden=True) for frame in frames.readable]
-    batch = batches(frames.with_images(stills), batch_size=12, negative_ratio=0.5, image_share=0.25)[0]
+    batch = batches(replace(frames, images=tuple(stills)), batch_size=12, negative_ratio=0.5, image_share=0.25)[0]
     assert batch.maybe_hidden_B.sum() == 2
     assert batch.readable_B[batch.maybe_hidden_B].all()
     assert not batches(frames, batch_size=12)[0].maybe_hidden_B.any()

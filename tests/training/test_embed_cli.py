@@ -117,7 +117,7 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_embedded(
     bare = tmp_path / "00_build"
     shutil.copytree(recording / "rgb", bare / "rgb")
     for folder, image, complaint in (
-        (recording, "embeddings.gifx", "no image is called 'embeddings.gifx'; end its name with .png"),
+        (recording, "embeddings.gifx", "cannot write files that end in '.gifx'; use one of: .png, .svg, .pdf"),
         (tmp_path / "nowhere", "embeddings.png", "nowhere: there is no such recording"),
         (bare, "embeddings.png", "00_build: the recording has no labels to colour it by"),
     ):

@@ -9,6 +9,7 @@ import typer
 
 from stormpsr.cli.options import BoxesOption, DataProcedureOption, need, procedure_of
 from stormpsr.cli.output import JsonFlag, answer, print_json, print_table
+from stormpsr.errors import InputError
 
 app = typer.Typer(help="Exchange box annotations with other tools.", no_args_is_help=True)
 
@@ -69,7 +70,6 @@ def import_command(
     need("exchanging boxes", "detect", "cv2")
     from stormpsr.data.box_exchange import read_exchange, write_recording_boxes
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.errors import InputError
 
     if not source.is_dir():
         raise InputError("there is no such folder", path=source)

@@ -11,11 +11,12 @@ import typer
 from stormpsr.cli.options import ProcedureOption, VariantOption, given, settings_of
 from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes, print_table
 from stormpsr.decoding.methods import method_help
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StateDetection, StepEvent
     from stormpsr.data.labels import Note
-    from stormpsr.procedure.model import Procedure
 
 
 def decode_command(
@@ -63,7 +64,6 @@ def decode_command(
     """
     from stormpsr.data.labels import write_steps
     from stormpsr.decoding.methods import decode
-    from stormpsr.procedure.model import Procedure
 
     loaded = Procedure.load(procedure)
     own = given(threshold=threshold, decay=decay, min_confidence=min_confidence) | settings_of(settings or [])
@@ -101,8 +101,6 @@ def decode_command(
 
 
 def _detection_files(detections: Path) -> list[Path]:
-    from stormpsr.errors import InputError
-
     if not detections.exists():
         raise InputError("there is no such file or folder", path=detections)
     files = sorted(detections.rglob("*.csv")) if detections.is_dir() else [detections]
@@ -114,7 +112,6 @@ def _detection_files(detections: Path) -> list[Path]:
 def _read(files: list[Path], procedure: Procedure, notes: list[Note]) -> dict[str, list[StateDetection]]:
     """Detections by recording. A file without rows is a recording, called like the file, in which nothing was seen."""
     from stormpsr.data.detection_csv import read_detection_table
-    from stormpsr.errors import InputError
 
     tables: dict[str, list[StateDetection]] = {}
     origin: dict[str, Path] = {}
@@ -129,8 +126,6 @@ def _read(files: list[Path], procedure: Procedure, notes: list[Note]) -> dict[st
 
 def _targets(out: Path, names: Iterable[str], files: Iterable[Path]) -> dict[str, Path]:
     """Where each recording's events go; never over the detections they are made from."""
-    from stormpsr.errors import InputError
-
     if out.is_file():
         raise InputError("this is a file", path=out, cure="give --out a folder, it gets a file per recording")
     sources = {file.resolve() for file in files}

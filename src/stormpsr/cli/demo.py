@@ -11,12 +11,13 @@ import typer
 
 from stormpsr.cli.options import load, need
 from stormpsr.cli.output import SCORE_COLUMNS, Bar, JsonFlag, console, counted, print_json, print_table, score_cells
+from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.recording import Recording
     from stormpsr.decoding.predictions import Prediction
     from stormpsr.evaluation.summary import RecordingResult
-    from stormpsr.procedure.model import Procedure
     from stormpsr.recognizer.model_folder import RecognizerModel
     from stormpsr.synthetic.generate import RecordingBeingDrawn
     from stormpsr.synthetic.recording import DatasetSpec
@@ -49,8 +50,6 @@ def demo_command(
 
     Example: stormpsr demo --out demo
     """
-    from stormpsr.errors import InputError
-
     if out.is_file():
         raise InputError("the output is a file", path=out, cure="give the path of a folder")
     if baselines:
@@ -125,9 +124,10 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
 
 def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
     """A set of one recording, as the shipped model knows them. It learned from another seed, so it has not seen it."""
+    from stormpsr.data.layouts import SPLITS
     from stormpsr.synthetic.product import Product
     from stormpsr.synthetic.profiles import profile_named
-    from stormpsr.synthetic.recording import SPLITS, DatasetSpec, product_digest
+    from stormpsr.synthetic.recording import DatasetSpec, product_digest
 
     return DatasetSpec(
         product="vehicle",
@@ -238,11 +238,9 @@ def _show_baselines(out: Path, *, as_json: bool) -> None:
     from importlib import resources
 
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.errors import MissingExtraError
     from stormpsr.evaluation.baselines import METHODS, read_detected, score_baseline
     from stormpsr.evaluation.plots import plot_summary
     from stormpsr.files import write_json
-    from stormpsr.procedure.model import Procedure
 
     procedure = Procedure.load("industreal")
     with resources.as_file(resources.files("stormpsr") / "examples" / "car") as car:

@@ -11,6 +11,8 @@ import typer
 
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_notes, print_table
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.labels import Note
@@ -68,7 +70,6 @@ def train_command(
     from stormpsr.data.annotated_frames import read_frames, read_images
     from stormpsr.detectors.base import TorchDetector
     from stormpsr.detectors.registry import make_detector
-    from stormpsr.errors import InputError
     from stormpsr.training.fit import FitOptions
     from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
 
@@ -80,7 +81,7 @@ def train_command(
     train = read_frames(data, "train", loaded, boxes_folder=boxes, on_note=notes.append)
     val = read_frames(data, "val", loaded, boxes_folder=boxes, on_note=notes.append)
     print_notes(notes)
-    train = train.with_images([p for folder in images or () for p in read_images(folder, loaded)])
+    train = replace(train, images=tuple(image for folder in images or () for image in read_images(folder, loaded)))
     batch = BatchSettings(**options.given(batch_size=batch_size, negative_ratio=negative_ratio))
     own = options.given(steps=steps, learning_rate=learning_rate)
     settings = TrainingSettings(seed=seed, batch=batch, **own)
@@ -154,10 +155,8 @@ def eval_command(
     """
     options.need("scoring a detector", "detect", *options.PACKAGES["detect"], "faster_coco_eval")
     from stormpsr.data.annotated_frames import read_frames
-    from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import predict_frames
     from stormpsr.detectors.registry import load_detector
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.detection_metrics import draw_evaluation, read_views, score_detections
 
     options.use_threads(threads)
@@ -167,8 +166,7 @@ def eval_command(
             raise InputError(f"a {loaded.kind} detector has one error class", cure="leave --wrong-parts out")
         loaded.wrong_parts = wrong_parts
     procedure = loaded.procedure
-    dataset = Dataset.open(data, split, procedure)
-    dataset.check(loaded.check_procedure)
+    dataset = options.open_data(data, split, loaded)
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
     with Bar("frames", enabled=not as_json) as bar:
@@ -212,16 +210,13 @@ def run_command(
     Example: stormpsr detect run detectors/vehicle data/vehicle --split test --out detections/test
     """
     options.need("detecting", "detect")
-    from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.predict import detect_recordings
     from stormpsr.detectors.registry import load_detector
     from stormpsr.files import digest
-    from stormpsr.procedure.model import Procedure
 
     options.use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
-    dataset = Dataset.open(data, split, loaded.procedure)
-    dataset.check(loaded.check_procedure)
+    dataset = options.open_data(data, split, loaded)
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
             loaded,
@@ -298,7 +293,6 @@ def adopt_command(
     """
     options.need("importing a YOLOv8", "detect")
     from stormpsr.detectors.yolov8 import Yolov8Detector
-    from stormpsr.procedure.model import Procedure
 
     made = Yolov8Detector.adopt(weights, Procedure.load(procedure), image_size=image_size)
     made.save(out)

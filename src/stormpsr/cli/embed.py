@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from stormpsr.cli.options import DeviceOption, need
+from stormpsr.cli.options import PLOTS, DeviceOption, check_output, need
 from stormpsr.cli.output import Bar, JsonFlag, answer
+from stormpsr.errors import InputError
 
 app = typer.Typer(help="Compute embeddings of frames and plot them.", no_args_is_help=True)
-
-_IMAGES = (".png", ".svg", ".pdf")
 
 CheckpointArgument = Annotated[
     Path, typer.Argument(help="Folder of a checkpoint, for example runs/vehicle/encoder/best.")
@@ -83,13 +82,11 @@ def plot_command(
 
     from stormpsr.data.layouts import RecordingFolder
     from stormpsr.data.recording import open_recording
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.plots import plot_embeddings
     from stormpsr.models.checkpoint import device_of, load_checkpoint
     from stormpsr.training.stages import embed_recordings
 
-    if out.suffix.lower() not in _IMAGES:
-        raise InputError(f"no image is called {out.name!r}", cure=f"end its name with {' or '.join(_IMAGES)}")
+    check_output(out, *PLOTS)
     if not recording.is_dir():
         raise InputError("there is no such recording", path=recording, cure="give the folder of one recording")
     loaded = load_checkpoint(checkpoint)

@@ -9,6 +9,7 @@ import typer
 
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted, mean_cells, print_json, print_table
+from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import GroupSummary, Summary
@@ -41,15 +42,12 @@ def evaluate_command(
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """
     options.need("evaluating a model", "detect")
-    from stormpsr.data.dataset import Dataset
-    from stormpsr.errors import InputError
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):
         raise InputError("--store keeps the scores of the model's own strides", cure="leave the strides out")
     loaded = options.load(model, temporal_stride, detector_stride, threads, device)
-    dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
-    dataset.check(loaded.check_procedure)
+    dataset = options.open_data(data, split, loaded)
     with Bar("recordings", enabled=not as_json) as bar:
         summaries = evaluate_model(
             loaded,

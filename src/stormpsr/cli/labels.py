@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from stormpsr.cli.options import DataProcedureOption, procedure_of
-from stormpsr.cli.output import JsonFlag, counted, print_json, print_notes
+from stormpsr.cli.options import DataProcedureOption, ForceFlag, lines_of, procedure_of
+from stormpsr.cli.output import JsonFlag, answer, counted, print_json, print_notes
+from stormpsr.errors import InputError
 
 # what a raw file is converted to, and whether with the incorrect installs
 _CONVERTED = (("PSR_labels.csv", False), ("PSR_labels_with_errors.csv", True))
@@ -70,23 +71,13 @@ def check(
 
 def _names_in(source: Path) -> list[str]:
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.errors import InputError
 
     if not source.exists():
         raise InputError("there is no such file or folder", path=source, cure="name the recordings, one per line")
     if source.is_file():
-        try:
-            lines = source.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            cure = "name the recordings, one per line"
-            raise InputError("this is not text in UTF-8", path=source, cure=cure) from error
-        names = [line.strip() for line in lines if line.strip()]
-    else:
-        names = [entry.name.removesuffix("_GT.csv") for entry in source.rglob("*_GT.csv")]
-        names = names or [recording.name for recording in find_recordings(source)]
-    if not names:
-        raise InputError("it names no recordings", path=source, cure="name the recordings, one per line")
-    return names
+        return lines_of(source, "name the recordings, one per line")
+    names = [entry.name.removesuffix("_GT.csv") for entry in source.rglob("*_GT.csv")]
+    return names or [recording.name for recording in find_recordings(source)]
 
 
 @app.command("convert")
@@ -99,7 +90,7 @@ def convert(
     digits: Annotated[
         int | None, typer.Option(min=1, max=20, help="Digits in frame names.", show_default="as in the raw file")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert states over time to steps.
@@ -116,7 +107,9 @@ def convert(
     # everything is read before anything is written, so that a bad file loses nothing
     timelines = [read_states(path, loaded, on_note=notes.append) for path, _ in sources]
     targets = [path.parent if out is None else out / place for path, place in sources]
-    _refuse_to_overwrite(targets, force)
+    for file in (target / name for target in targets for name, _ in _CONVERTED):
+        if file.exists() and not force:
+            raise InputError("the file is there already", path=file, cure="choose --out, or add --force")
     written: list[tuple[str, int]] = []
     for (source, _), target, timeline in zip(sources, targets, timelines, strict=True):
         target.mkdir(parents=True, exist_ok=True)
@@ -125,21 +118,16 @@ def convert(
             write_steps(target / name, steps, loaded, digits=digits or _digits_in(source))
             written.append((str(target / name), len(steps)))
     print_notes(notes)
-    if as_json:
-        files = [{"path": path, "steps": n_steps} for path, n_steps in written]
-        print_json({"written": files, "without_raw_file": without})
-        return
-    for path, n_steps in written:
-        typer.echo(f"{path}: {counted(n_steps, 'step')}")
-    if without:
-        typer.echo(f"left out, no {STATES_FILE}: {', '.join(without)}")
+    files = [{"path": path, "steps": n_steps} for path, n_steps in written]
+    lines = [f"{path}: {counted(n_steps, 'step')}" for path, n_steps in written]
+    lines += [f"left out, no {STATES_FILE}: {', '.join(without)}"] if without else []
+    answer(as_json, {"written": files, "without_raw_file": without}, *lines)
 
 
 def _raw_files(raw: Path) -> tuple[list[tuple[Path, Path]], list[str]]:
     """(raw files with their place below the folder, recordings that have none)."""
     from stormpsr.data.labels import STATES_FILE
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.errors import InputError
 
     if not raw.is_dir():
         return [(raw, Path())], []
@@ -149,15 +137,6 @@ def _raw_files(raw: Path) -> tuple[list[tuple[Path, Path]], list[str]]:
         raise InputError(f"there is no {STATES_FILE} in it", path=raw, cure="states are what steps are made from")
     sources = [(folder / STATES_FILE, folder.relative_to(raw)) for folder in with_states]
     return sources, [str(folder) for folder in folders if folder not in with_states]
-
-
-def _refuse_to_overwrite(targets: list[Path], force: bool) -> None:
-    from stormpsr.errors import InputError
-
-    for target in targets:
-        for name, _ in _CONVERTED:
-            if (target / name).exists() and not force:
-                raise InputError("the file is there already", path=target / name, cure="choose --out, or add --force")
 
 
 def _digits_in(path: Path) -> int:

@@ -10,6 +10,8 @@ import typer
 
 from stormpsr.cli.options import OverrideOption, need
 from stormpsr.cli.output import JsonFlag, answer, print_json, print_notes, print_table
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.config import Config
@@ -107,8 +109,6 @@ def pack_command(
 
 def _settings_and_components(source: str, overrides: list[str], given: int | None) -> tuple[Config, int]:
     from stormpsr.config import load_config
-    from stormpsr.errors import InputError
-    from stormpsr.procedure.model import Procedure
 
     folder = Path(source)
     if folder.is_dir():

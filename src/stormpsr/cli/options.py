@@ -10,13 +10,17 @@ import typer
 
 from stormpsr.cli.output import print_notes
 from stormpsr.decoding.methods import method_help
-from stormpsr.errors import need_packages
+from stormpsr.errors import InputError, need_packages
+from stormpsr.files import read_text
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
-    from stormpsr.procedure.model import Procedure
+    from stormpsr.data.dataset import Dataset
+    from stormpsr.detectors.base import StateDetector
     from stormpsr.recognizer.model_folder import RecognizerModel
 
 # ---------------------------------------------------------------------- options
+PLOTS = (".png", ".svg", ".pdf")  # how the name of a plot may end
 _PROCEDURE = "A shipped procedure (industreal, meccano) or a YAML file."
 _RECORDINGS = "Which recordings to use."
 
@@ -97,9 +101,25 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def lines_of(path: Path, cure: str) -> list[str]:
+    """Names in a text file, one per line; `cure` says what belongs into it."""
+    names = [line.strip() for line in read_text(path, cure).splitlines() if line.strip()]
+    if not names:
+        raise InputError("the file is empty", path=path, cure=cure)
+    return names
+
+
+def check_output(path: Path | None, *endings: str) -> None:
+    """Before any work is done, so that no result is lost to a typing error."""
+    if path is not None and path.suffix.lower() not in endings:
+        ending = f"files that end in {path.suffix!r}" if path.suffix else "a file whose name has no ending"
+        raise InputError(f"cannot write {ending}", path=path, cure=f"use one of: {', '.join(endings)}")
+    if path is not None and path.is_dir():
+        raise InputError("this is a folder", path=path, cure="give the name of a file")
+
+
 def settings_of(pairs: list[str]) -> dict[str, Any]:
     """`name=value` pairs; values are numbers where they look like numbers."""
-    from stormpsr.errors import InputError
     from stormpsr.yaml_loader import parse_yaml
 
     found: dict[str, Any] = {}
@@ -155,9 +175,17 @@ def load(
 def procedure_of(data: Path, given: str | None) -> Procedure:
     """The procedure that was asked for, or the one that lies in the data."""
     from stormpsr.data.dataset import Dataset
-    from stormpsr.procedure.model import Procedure
 
     return Procedure.load(given) if given else Dataset.open(data).procedure
+
+
+def open_data(data: Path, split: str | None, model: RecognizerModel | StateDetector) -> Dataset:
+    """The recordings of a split, or all, whose procedures the model has not refused."""
+    from stormpsr.data.dataset import Dataset
+
+    dataset = Dataset.open(data, None if split == "all" else split, model.procedure)
+    dataset.check(model.check_procedure)
+    return dataset
 
 
 def cache_folder(given: Path | None) -> Path:

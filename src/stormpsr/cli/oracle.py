@@ -10,11 +10,12 @@ import typer
 
 from stormpsr.cli.options import BoxesOption, ProcedureOption, SplitOrAll
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.labels import Note
     from stormpsr.evaluation.baselines import OracleRecording
-    from stormpsr.procedure.model import Procedure
 
 
 _PROTOCOLS = ("paper", "industreal", "storm")
@@ -46,9 +47,8 @@ def oracle_command(
 
     Example: stormpsr oracle --psr meccano_psr --boxes meccano_asd --procedure meccano
     """
-    from stormpsr.errors import InputError
-    from stormpsr.evaluation.baselines import ClearViewBound, wait_for_clear_view
-    from stormpsr.procedure.model import Procedure
+    from stormpsr.data.visibility import wait_for_clear_view
+    from stormpsr.evaluation.baselines import ClearViewBound
 
     misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
     if misspelt:
@@ -57,11 +57,10 @@ def oracle_command(
     notes: list[Note] = []
     recordings, without_boxes = _read(psr, boxes, split, loaded, confidence, notes)
     rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or list(_PROTOCOLS), decay)
-    waits = [
-        wait
-        for recording in recordings
-        for wait in wait_for_clear_view(recording.labels, [detection.frame for detection in recording.detections])
-    ]
+    waits: list[int | None] = []
+    for recording in recordings:
+        views = [detection.frame for detection in recording.detections]
+        waits += wait_for_clear_view([label.frame for label in recording.labels], views)
     bound = ClearViewBound.of(waits, loaded.fps)
     print_notes(notes)
     if as_json:
@@ -94,7 +93,6 @@ def _read(
     psr: Path, boxes: Path | None, split: str, procedure: Procedure, confidence: float, notes: list[Note]
 ) -> tuple[list[OracleRecording], list[str]]:
     from stormpsr.data.layouts import find_recordings
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.baselines import read_oracle_recording
 
     recordings: list[OracleRecording] = []

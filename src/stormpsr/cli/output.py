@@ -53,14 +53,19 @@ def answer(as_json: bool, data: dict[str, Any], *lines: str) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Iterable[int] = (),
+    to: Console | None = None,
 ) -> None:
     """A table; the columns whose indices are in `right` hold numbers. Text may wrap, numbers are never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     numbers = set(right)
     table = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(columns):
@@ -70,8 +75,8 @@ def print_table(
         else:
             table.add_column(column)
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    screen = console()
+        table.add_row(*row)
+    screen = to or console()
     least = screen.measure(table, options=screen.options.update(width=1000)).minimum
     screen.width = max(screen.width, least)  # in a terminal that is too narrow, lines break but no number is cut
     if title:

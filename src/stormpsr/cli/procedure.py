@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from stormpsr.cli.output import JsonFlag, console, counted, print_json, print_table
+from stormpsr.cli.options import ForceFlag, ProcedureArgument, lines_of
+from stormpsr.cli.output import JsonFlag, answer, console, counted, print_json, print_notes, print_table
+from stormpsr.errors import InputError
 from stormpsr.files import write_text
 from stormpsr.procedure.graph import StateGraph, component_colours, text_drawing
 from stormpsr.procedure.model import Procedure, StateKind, StepKind, bit_string
@@ -33,10 +33,22 @@ def summary(procedure: Procedure) -> str:
 def print_report(to: Console, procedure: Procedure, graphs: Sequence[StateGraph]) -> None:
     """Tables of components, states and variants, then the drawing."""
     to.print(Text(f"{procedure.title or procedure.name} ({summary(procedure)})", style="bold"), soft_wrap=True)
-    to.print(_components(procedure))
+    components: list[list[object]] = []
+    for k, (component, colour) in enumerate(zip(procedure.components, component_colours(procedure), strict=True)):
+        needs = ", ".join(" or ".join(choice) for choice in procedure.order.get(component.name, ()))
+        ids = [procedure.step_id(k, kind) for kind in StepKind]
+        swatch = Text.assemble(("■ ", colour), colour)
+        components.append([k, component.name, swatch, *ids, *([needs] if procedure.order else [])])
+    columns = ["", "component", "colour", "install", "incorrect", "remove", *(["needs"] if procedure.order else [])]
+    print_table("", columns, components, to=to)
     if procedure.states:
-        to.print(_states(procedure))
-    to.print(_variants(graphs))
+        states: list[list[object]] = []
+        for state in procedure.states:
+            shown = state.kind.value if state.bits is None else bit_string(state.bits)
+            states.append([state.state_class, shown, "" if state.name == shown else state.name])
+        print_table("", ["class", "state", "name"], states, to=to)
+    variants = [[v.name, bit_string(v.initial), " ".join(map(str, v.expected))] for v in (g.variant for g in graphs)]
+    print_table("", ["variant", "starts at", "expected steps"], variants, to=to)
     for graph in graphs:
         to.print(Text(text_drawing(procedure, graph)), soft_wrap=True)
 
@@ -46,34 +58,6 @@ def report_text(procedure: Procedure, graphs: Sequence[StateGraph]) -> str:
     buffer = StringIO()
     print_report(Console(file=buffer, width=120, color_system=None, highlight=False), procedure, graphs)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
-
-
-def _components(procedure: Procedure) -> Table:
-    table = Table("", "component", "colour", "install", "incorrect", "remove", box=SIMPLE_HEAD)
-    if procedure.order:
-        table.add_column("needs")
-    for k, (component, colour) in enumerate(zip(procedure.components, component_colours(procedure), strict=True)):
-        swatch = Text.assemble(("■ ", colour), colour)
-        ids = [str(procedure.step_id(k, kind)) for kind in StepKind]
-        needs = ", ".join(" or ".join(choice) for choice in procedure.order.get(component.name, ()))
-        table.add_row(str(k), Text(component.name), swatch, *ids, *([Text(needs)] if procedure.order else []))
-    return table
-
-
-def _states(procedure: Procedure) -> Table:
-    table = Table("class", "state", "name", box=SIMPLE_HEAD)
-    for state in procedure.states:
-        shown = state.kind.value if state.bits is None else bit_string(state.bits)
-        table.add_row(str(state.state_class), shown, Text("" if state.name == shown else state.name))
-    return table
-
-
-def _variants(graphs: Sequence[StateGraph]) -> Table:
-    table = Table("variant", "starts at", "expected steps", box=SIMPLE_HEAD)
-    for graph in graphs:
-        variant = graph.variant
-        table.add_row(Text(variant.name), bit_string(variant.initial), " ".join(map(str, variant.expected)))
-    return table
 
 
 def as_data(procedure: Procedure, graphs: Sequence[StateGraph]) -> dict[str, Any]:
@@ -119,36 +103,23 @@ def as_data(procedure: Procedure, graphs: Sequence[StateGraph]) -> dict[str, Any
 
 app = typer.Typer(help="Describe procedures, check and show them.", no_args_is_help=True)
 
-SourceArgument = Annotated[
-    str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped procedure (industreal, meccano) or a YAML file.")
+NewFileOption = Annotated[
+    Path | None, typer.Option("--out", "-o", help="File to write; '-' prints it.", show_default="NAME.yaml")
 ]
-ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def _write(text: str, out: Path, *, force: bool, as_json: bool, **facts: Any) -> None:
     """Write a result to a file, or to the standard output for `-`, and say so."""
-    from stormpsr.errors import InputError
-
     if str(out) == "-":
-        if as_json:
-            print_json({"path": None, "text": text, **facts})
-        else:
-            typer.echo(text, nl=False)
+        answer(as_json, {"path": None, "text": text, **facts}, text.removesuffix("\n"))
         return
-    if out.is_dir():
-        raise InputError("this is a folder", path=out, cure="give --out the name of a file")
-    if out.exists() and not force:
+    if out.is_file() and not force:
         raise InputError("the file is there already", path=out, cure="choose another --out, or add --force")
     write_text(out, text)
-    if as_json:
-        print_json({"path": str(out), **facts})
-    else:
-        typer.echo(f"wrote {out}")
+    answer(as_json, {"path": str(out), **facts}, f"wrote {out}")
 
 
 def _default_path(name: str) -> Path:
-    from stormpsr.errors import InputError
-
     if Path(name).name != name or "\\" in name:
         raise InputError(f"the name {name!r} looks like a path", cure="give a plain name, and the path with --out")
     return Path(f"{name}.yaml")
@@ -163,9 +134,7 @@ def new(
     ] = None,
     components_from: Annotated[Path | None, typer.Option(help="Text file with one component per line.")] = None,
     fps: Annotated[float, typer.Option(help="Frames per second of the videos.")] = 10.0,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; '-' prints it.", show_default="NAME.yaml")
-    ] = None,
+    out: NewFileOption = None,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -175,24 +144,13 @@ def new(
     """
     from stormpsr.procedure.writer import new_procedure_text
 
-    names = [*(component or []), *([] if components_from is None else _lines(components_from))]
+    names = list(component or [])
+    if components_from is not None:
+        names += lines_of(components_from, "write the names of the components, one per line")
     text = new_procedure_text(name, names, fps)
     _write(text, out or _default_path(name), force=force, as_json=as_json, name=name, components=names)
     if out is None and not as_json:
         typer.echo(f"change it as you like, then run: stormpsr procedure check {name}.yaml")
-
-
-def _lines(path: Path) -> list[str]:
-    from stormpsr.errors import InputError
-
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError("this is not a text file in UTF-8", path=path, cure="save it as UTF-8") from error
-    names = [line.strip() for line in lines if line.strip()]
-    if not names:
-        raise InputError("the file is empty", path=path, cure="write the names of the components, one per line")
-    return names
 
 
 @app.command("check")
@@ -232,7 +190,6 @@ def list_procedures(as_json: JsonFlag = False) -> None:
 
     Example: stormpsr procedure list
     """
-    from stormpsr.procedure.model import Procedure
     from stormpsr.procedure.reader import shipped_procedures
 
     procedures = [Procedure.load(name) for name in shipped_procedures()]
@@ -246,7 +203,7 @@ def list_procedures(as_json: JsonFlag = False) -> None:
 # ---------------------------------------------------------------------- show
 @app.command("show")
 def show(
-    source: SourceArgument,
+    source: ProcedureArgument,
     drawing: Annotated[
         Literal["text", "mermaid"] | None,
         typer.Option("--format", "-f", help="text: everything; mermaid: the graph only.", show_default="text"),
@@ -260,9 +217,7 @@ def show(
 
     Example: stormpsr procedure show industreal --format mermaid --out industreal.mmd
     """
-    from stormpsr.errors import InputError
     from stormpsr.procedure.graph import mermaid_drawing, state_graph
-    from stormpsr.procedure.model import Procedure
 
     if as_json and drawing is not None:
         raise InputError("--json and --format exclude each other", cure="leave one of them out")
@@ -297,9 +252,7 @@ def import_info(
             help="Initial state of a variant, VARIANT=DIGITS; may be repeated.", show_default="derived from its steps"
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; '-' prints it.", show_default="NAME.yaml")
-    ] = None,
+    out: NewFileOption = None,
     force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -309,7 +262,6 @@ def import_info(
 
     Example: stormpsr procedure import procedure_info.json --name car --fps 10 --initial main=11110111111
     """
-    from stormpsr.errors import InputError
     from stormpsr.procedure.published_json import import_procedure_info
     from stormpsr.procedure.writer import procedure_text
 
@@ -324,13 +276,12 @@ def import_info(
     notes.append("the states of the detector are not in the JSON: add them to 'states:' to decode detections")
     _write(procedure_text(procedure), out or _default_path(name), force=force, as_json=as_json, notes=notes)
     if not as_json:
-        for note in notes:
-            typer.echo(f"note: {note}", err=True)
+        print_notes(notes)
 
 
 @app.command("export")
 def export_info(
-    source: SourceArgument,
+    source: ProcedureArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write; '-' prints it.")] = Path(
         "procedure_info.json"
     ),
@@ -341,7 +292,6 @@ def export_info(
 
     Example: stormpsr procedure export industreal --out procedure_info.json
     """
-    from stormpsr.procedure.model import Procedure
     from stormpsr.procedure.published_json import procedure_info_text
 
     procedure = Procedure.load(source)

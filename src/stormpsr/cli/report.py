@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stormpsr.cli.output import Bar, JsonFlag, answer
+from stormpsr.errors import InputError
 from stormpsr.files import write_text
 
 
@@ -25,7 +26,6 @@ def report_command(
 
     Example: stormpsr report runs/vehicle --out report.html
     """
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.report.page import render_report
     from stormpsr.evaluation.run_folder import read_run
 

@@ -14,13 +14,14 @@ import typer
 
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted
+from stormpsr.errors import InputError
 from stormpsr.files import flush, naming_full_disk
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.data.events import StepEvent
     from stormpsr.data.sources import FrameSource
     from stormpsr.decoding.predictions import Prediction
-    from stormpsr.errors import InputError
     from stormpsr.recognizer.model_folder import RecognizerModel
     from stormpsr.recognizer.recognizer import FrameResult, Recognizer
 
@@ -64,15 +65,13 @@ def run_command(
     Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
     """
     options.need("recognising steps", "detect")
-    from stormpsr.errors import InputError
     from stormpsr.recognizer.offline import check_variant
     from stormpsr.recognizer.recognizer import DEFAULT_MODEL, Recognizer
 
     if len(words) > 2:
         raise InputError(f"{len(words)} arguments: {' '.join(words)}", cure="give [MODEL] SOURCE, then the options")
     model, text = words if len(words) == 2 else (DEFAULT_MODEL, words[0])
-    if out is not None and out.suffix.lower() != ".csv":
-        raise InputError("events are written as CSV", path=out, cure="give a name that ends in .csv")
+    options.check_output(out, ".csv")
     loaded = options.load(model, temporal_stride, detector_stride, threads, device)
     source = _open(text, loaded, fps)
     for path in (out, save):
@@ -99,7 +98,6 @@ def run_command(
 
 def _open(text: str, model: RecognizerModel, fps: float | None) -> FrameSource:
     from stormpsr.data.sources import open_source
-    from stormpsr.procedure.model import Procedure
 
     described = Path(text) / "procedure.yaml"
     if described.is_file():
@@ -161,7 +159,6 @@ class Watch:
 
     def run(self, bar: Bar) -> None:
         """All frames. What goes wrong on the way is kept for the end, so that the files are complete."""
-        from stormpsr.errors import InputError
         from stormpsr.recognizer.draw import AnnotatedVideo
 
         started = time.perf_counter()
@@ -227,8 +224,6 @@ class Watch:
 
     def complain(self) -> None:
         """Say what went wrong, if anything did, and that what was recognised until then is kept."""
-        from stormpsr.errors import InputError
-
         error = self.problem
         if error is not None and self.n_frames:
             kept = f"what was recognised until then ({counted(self.n_events, 'step')}) is kept"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stormpsr.cli.options import AnySplit, ProcedureOption, Protocol
+from stormpsr.cli.options import PLOTS, AnySplit, ProcedureOption, Protocol, check_output
 from stormpsr.cli.output import (
     SCORE_COLUMNS,
     JsonFlag,
@@ -19,7 +19,9 @@ from stormpsr.cli.output import (
     print_table,
     score_cells,
 )
+from stormpsr.errors import InputError
 from stormpsr.files import write_json, write_text
+from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import Summary
@@ -61,12 +63,10 @@ def score_command(
     Example: stormpsr score recordings/ predictions/ --procedure industreal --split test
     """
     from stormpsr.data.labels import Note
-    from stormpsr.errors import InputError
     from stormpsr.evaluation.score_files import score_files, summary_csv
-    from stormpsr.procedure.model import Procedure
 
-    _check_ending(out, (".json", ".csv"))
-    _check_ending(plot, (".png", ".svg", ".pdf"))
+    check_output(out, ".json", ".csv")
+    check_output(plot, *PLOTS)
     for path in (out, plot):
         if path is not None and path.exists() and path.resolve() in (labels.resolve(), events.resolve()):
             raise InputError("this would overwrite what is to be scored", path=path, cure="choose another name")
@@ -103,17 +103,6 @@ def score_command(
     for path in (out, plot):
         if path is not None:
             typer.echo(f"written: {path}")
-
-
-def _check_ending(path: Path | None, endings: tuple[str, ...]) -> None:
-    """Before any work is done, so that no result is lost to a typing error."""
-    from stormpsr.errors import InputError
-
-    if path is not None and path.suffix.lower() not in endings:
-        ending = f"files that end in {path.suffix!r}" if path.suffix else "a file whose name has no ending"
-        raise InputError(f"cannot write {ending}", path=path, cure=f"use one of: {', '.join(endings)}")
-    if path is not None and path.is_dir():
-        raise InputError("this is a folder", path=path, cure="give the name of a file")
 
 
 def print_summary(summary: Summary, *, per_step: bool = False) -> None:

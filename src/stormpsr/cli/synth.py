@@ -10,6 +10,7 @@ import typer
 
 from stormpsr.cli.options import need
 from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_table
+from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
     from stormpsr.synthetic.overview import Comparison
@@ -182,7 +183,6 @@ def stats_command(
 
     Example: stormpsr synth stats data/vehicle --against industreal
     """
-    from stormpsr.errors import InputError
     from stormpsr.synthetic.overview import REAL, compare, metrics_of, recording_folders, summarise_set
 
     if against is not None and against not in REAL:

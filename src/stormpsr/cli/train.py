@@ -11,6 +11,7 @@ import typer
 
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, print_json, print_notes, print_table
+from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
     from stormpsr.training.stages import Run, StageName
@@ -58,7 +59,6 @@ def train_command(
     """
     options.need("training", "train")
     from stormpsr.config import load_config
-    from stormpsr.errors import InputError
     from stormpsr.training.data import load_renders, load_training_data
     from stormpsr.training.fit import FitOptions
     from stormpsr.training.stages import Run, stages_of

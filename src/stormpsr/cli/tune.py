@@ -55,7 +55,6 @@ def tune_command(
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
     options.need("tuning a model", "detect")
-    from stormpsr.data.dataset import Dataset
     from stormpsr.decoding.methods import resolve_method
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import (
@@ -71,8 +70,7 @@ def tune_command(
 
     check_objective(objective, max_delay, among)
     loaded = options.load(model, None, None, threads, device)
-    dataset = Dataset.open(data, None if split == "all" else split, loaded.procedure)
-    dataset.check(loaded.check_procedure)
+    dataset = options.open_data(data, split, loaded)
     with Bar("recordings", enabled=not as_json) as bar:
         tables = predict_recordings(loaded, dataset, options.cache_folder(cache), on_progress=bar.named)
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]

@@ -54,56 +54,61 @@ class FrameSet:
     n_without_class: int = 0  # boxes of states that the procedure has no class for: neither the one nor the other
     images: tuple[AnnotatedFrame, ...] = ()  # single rendered images with boxes, for training
 
-    def with_images(self, images: Sequence[AnnotatedFrame]) -> FrameSet:
-        return replace(self, images=tuple(images))
-
     def thinned(self, step: int) -> FrameSet:
         """Every `step`-th frame of either sort, for a quick look at a validation set."""
         return replace(self, readable=self.readable[::step], unreadable=self.unreadable[::step])
 
 
 def read_frames(
-    roots: Path | Sequence[Path],
+    root: Path,
     split: str | None,
     procedure: Procedure,
     *,
     boxes_folder: Path | None = None,
     on_note: OnNote | None = None,
 ) -> FrameSet:
-    """The frames of a split of one or several data sets, checked."""
-    folders = [roots] if isinstance(roots, Path) else list(roots)
-    recordings = [recording for root in folders for recording in find_recordings(root, split)]
+    """The frames of a split of a data set, checked."""
     parts = [
         part
-        for recording in recordings
+        for recording in find_recordings(root, split)
         if (part := read_recording_frames(recording, procedure, boxes_folder, on_note)) is not None
     ]
     readable = tuple(frame for part in parts for frame in part.readable)
     if not readable:
         where = "" if split is None else f" of split {split!r}"
         cure = f"each recording needs {COCO_FILE}, or give the folder that holds NAME_GT.csv"
-        raise InputError(f"no boxes in any recording{where}", path=boxes_folder or folders[0], cure=cure)
+        raise InputError(f"no boxes in any recording{where}", path=boxes_folder or root, cure=cure)
     unreadable = tuple(frame for part in parts for frame in part.unreadable)
     return FrameSet(procedure, readable, unreadable, sum(part.n_without_class for part in parts))
+
+
+def boxes_file(recording: RecordingFolder, boxes_folder: Path | None) -> Path | None:
+    """Where the boxes of a recording are, inside it or in a folder of `NAME_GT.csv`; None if nobody drew any."""
+    if boxes_folder is not None:
+        return centre_boxes_file(boxes_folder, recording.name, recording.split)
+    return path if (path := recording.path / COCO_FILE).is_file() else None
+
+
+def read_boxes(
+    path: Path, procedure: Procedure, width: int = 1, height: int = 1, *, on_note: OnNote | None = None
+) -> list[LabelledBox]:
+    """The boxes of either sort of file; those of a `NAME_GT.csv` are in shares if the image's size is not given."""
+    if path.name == COCO_FILE:
+        return read_coco_boxes(path, procedure)
+    return read_centre_boxes(path, width, height, on_note=on_note)
 
 
 def read_recording_frames(
     recording: RecordingFolder, procedure: Procedure, boxes_folder: Path | None = None, on_note: OnNote | None = None
 ) -> FrameSet | None:
     """The frames of one recording; None if nobody drew boxes in it."""
-    if boxes_folder is None:
-        path: Path | None = recording.path / COCO_FILE
-    else:
-        path = centre_boxes_file(boxes_folder, recording.name, recording.split)
-    if path is None or not path.is_file():
+    path = boxes_file(recording, boxes_folder)
+    if path is None:
         return None
     source = frames_of(recording)
     numbers = source.numbers()
     height, width = next(source.images_at(numbers[:1])).shape[:2]
-    if boxes_folder is None:
-        boxes = read_coco_boxes(path, procedure)
-    else:
-        boxes = read_centre_boxes(path, width, height, on_note=on_note)
+    boxes = read_boxes(path, procedure, width, height, on_note=on_note)
     states = recording.path / STATES_FILE
     timeline = read_states(states, procedure, on_note=on_note) if states.is_file() else None
     readable: list[AnnotatedFrame] = []

@@ -8,21 +8,27 @@ every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from stormpsr.data.boxes import Box, LabelledBox
 from stormpsr.data.labels import parse_frame
 from stormpsr.errors import InputError, errors_at
 from stormpsr.files import read_json, write_json
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
+from stormpsr.yaml_loader import Document, validate
 
 COCO_FILE = "OD_labels.json"
 ANNOTATIONS_FILE = "annotations.json"
 UNLISTED = "unlisted"  # name of the category of states that no detector knows
+
+Word = Annotated[str, Field(min_length=1)]
+Size = Annotated[int, Field(ge=1)]
+Pixel = Annotated[float, Field(gt=-1e9, lt=1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +36,9 @@ class CocoImage:
     """An image of a COCO file; tools may leave its size out."""
 
     id: int
-    file_name: str
-    width: int | None = None
-    height: int | None = None
+    file_name: Word
+    width: Size | None = None
+    height: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,91 +89,53 @@ def state_categories(procedure: Procedure, first: int = 0) -> dict[int, str]:
 
 
 # ---------------------------------------------------------------------- reading
-def read_coco(path: str | Path) -> Coco:
-    """A COCO file, every entry checked. 'categories' may be missing, and so may the sizes of images."""
-    content = read_json(path)
-    lists = [content.get(key) if isinstance(content, dict) else None for key in ("images", "annotations")]
-    named = content.get("categories", []) if isinstance(content, dict) else []
-    if not all(isinstance(entries, list) for entries in (*lists, named)):
-        raise InputError("this is not a COCO file", path=path, cure="it needs the lists 'images' and 'annotations'")
-    images: dict[int, CocoImage] = {}
-    for entry in _entries(lists[0], "image", path):
-        image = CocoImage(entry.whole("id"), entry.text("file_name"), entry.size("width"), entry.size("height"))
-        if images.setdefault(image.id, image) is not image:
-            raise InputError(f"{entry.where}: id {image.id} is there twice", path=path, cure="number images anew")
-    categories = {entry.whole("id"): entry.text("name") for entry in _entries(named, "category", path)}
-    boxes = []
-    for entry in _entries(lists[1], "annotation", path):
-        image_id, category_id = entry.whole("image_id"), entry.whole("category_id")
-        if image_id not in images:
-            raise InputError(f"{entry.where}: image {image_id} is not listed", path=path, cure="add it to 'images'")
-        boxes.append(CocoBox(images[image_id], category_id, entry.box(), entry.state(), entry.where))
-    return Coco(list(images.values()), boxes, categories)
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    image_id: int
+    category_id: int
+    bbox: tuple[Pixel, Pixel, Pixel, Pixel]
+    state: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """An object in one of the lists. JSON has no lines to name, so its place does."""
+class _Category:
+    id: int
+    name: Word
 
-    record: Any
-    where: str
-    path: str | Path
 
-    def value(self, key: str) -> Any:
-        if not isinstance(self.record, dict) or key not in self.record:
-            cure = "see the COCO format for object detection"
-            raise InputError(f"{self.where} has no {key!r}", path=self.path, cure=cure)
-        return self.record[key]
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What is read of a COCO file; whatever else it says is for others."""
 
-    def whole(self, key: str) -> int:
-        value = self.value(key)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(f"{self.where}: {key} is {value!r}, not a whole number", path=self.path)
-        return value
+    images: list[CocoImage]
+    annotations: list[_Annotation]
+    categories: list[_Category] = field(default_factory=list)
 
-    def size(self, key: str) -> int | None:
-        if self.record.get(key) is None:
-            return None
-        pixels = self.whole(key)
-        if pixels < 1:
-            raise InputError(f"{self.where}: {key} is {pixels}", path=self.path, cure="write the image's pixels")
-        return pixels
 
-    def text(self, key: str) -> str:
-        value = self.value(key)
-        if not isinstance(value, str) or not value:
-            raise InputError(f"{self.where}: {key} is {value!r}, not a text", path=self.path)
-        return value
-
-    def box(self) -> Box:
-        sides = self.value("bbox")
-        if not (isinstance(sides, list) and len(sides) == 4 and all(_is_finite(side) for side in sides)):
-            cure = "write four numbers: x, y, width, height"
-            raise InputError(f"{self.where}: bbox is {sides!r}", path=self.path, cure=cure)
-        x, y, width, height = (float(side) for side in sides)
-        if not (width > 0 and height > 0 and x + width > 0 and y + height > 0):
+def read_coco(path: str | Path) -> Coco:
+    """A COCO file, every entry checked. 'categories' may be missing, and so may the sizes of images."""
+    content = read_json(path)
+    try:
+        file = validate(_File, Document(content), strict=True)
+    except InputError as error:
+        cure = "an image has id and file_name, an annotation image_id, category_id and bbox: [x, y, width, height]"
+        raise InputError(f"this is not a COCO file: {error.problem}", path=path, cure=cure) from None
+    images: dict[int, CocoImage] = {}
+    for number, image in enumerate(file.images, start=1):
+        if images.setdefault(image.id, image) is not image:
+            raise InputError(f"images #{number}: id {image.id} is there twice", path=path, cure="number images anew")
+    boxes = []
+    for number, entry in enumerate(file.annotations, start=1):
+        where = f"annotations #{number}"
+        if entry.image_id not in images:
+            raise InputError(f"{where}: image {entry.image_id} is not listed", path=path, cure="add it to 'images'")
+        box = Box.from_xywh(*entry.bbox)
+        if not (box.width > 0 and box.height > 0 and box.x1 > 0 and box.y1 > 0):
             cure = "x and y are the upper left corner in pixels, width and height are more than 0"
-            raise InputError(
-                f"{self.where}: a box outside the image or without size: {sides}", path=self.path, cure=cure
-            )
-        return Box.from_xywh(x, y, width, height)
-
-    def state(self) -> Sequence[int] | None:
-        bits = self.record.get("state")
-        if bits is not None and not (isinstance(bits, list) and all(type(bit) is int for bit in bits)):
-            cure = "write a number for each component: 1, 0 or -1"
-            raise InputError(f"{self.where}: state is {bits!r}", path=self.path, cure=cure)
-        return bits
-
-
-def _entries(records: Any, what: str, path: str | Path) -> Iterable[_Entry]:
-    return (_Entry(record, f"{what} {number} (counted from 0)", path) for number, record in enumerate(records))
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < 1e9 and math.isfinite(value)
+            problem = f"{where}: a box outside the image or without size: {list(entry.bbox)}"
+            raise InputError(problem, path=path, cure=cure)
+        boxes.append(CocoBox(images[entry.image_id], entry.category_id, box, entry.state, where))
+    return Coco(file.images, boxes, {category.id: category.name for category in file.categories})
 
 
 # ---------------------------------------------------------------------- states
@@ -175,8 +143,8 @@ def read_coco_boxes(path: str | Path, procedure: Procedure) -> list[LabelledBox]
     """The boxes of an `OD_labels.json`, by frame. Category ids are the procedure's state classes."""
     coco = read_coco(path)
     frame_of: dict[int, int] = {}
-    for number, image in enumerate(coco.images):
-        with errors_at(path, about=f"image {number} (counted from 0)"):
+    for number, image in enumerate(coco.images, start=1):
+        with errors_at(path, about=f"images #{number}"):
             frame_of[image.id] = parse_frame(image.file_name)
     for box in coco.boxes:
         if not 0 <= box.category_id < len(procedure.states):

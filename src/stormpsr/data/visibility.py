@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +63,19 @@ def runs_of(flags_F: NDArray[np.bool_]) -> list[tuple[int, int]]:
     padded = np.concatenate([[False], flags_F, [False]]).astype(np.int8)
     edges = np.diff(padded)
     return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
+
+
+def wait_for_clear_view(completion_frames: Iterable[int], view_frames: Sequence[int]) -> list[int | None]:
+    """Frames from each completion to the next annotated view; None where none follows.
+
+    No detector that needs to see the whole object can be faster than this.
+    """
+    views = sorted(view_frames)
+    waits: list[int | None] = []
+    for frame in completion_frames:
+        following = bisect_left(views, frame)
+        waits.append(views[following] - frame if following < len(views) else None)
+    return waits
 
 
 def write_visibility(path: Path, visibility: Visibility, procedure: Procedure) -> None:

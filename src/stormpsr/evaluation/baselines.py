@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stormpsr.data.boxes import centre_boxes_file, read_centre_boxes
-from stormpsr.data.coco import COCO_FILE, read_coco_boxes
+from stormpsr.data.annotated_frames import boxes_file, read_boxes
 from stormpsr.data.detection_csv import read_detection_table
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.data.labels import STATES_FILE, STEPS_FILE, OnNote, StateTimeline, read_states, read_steps
 from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.visibility import wait_for_clear_view
 from stormpsr.decoding.methods import decode, resolve_method
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol, score
@@ -144,10 +143,10 @@ def clear_view_bound(recordings: Sequence[RecordingFolder], procedure: Procedure
     """The bound over recordings with boxes; None if none has any."""
     waits: list[int | None] = []
     for recording in recordings:
-        path = recording.path / COCO_FILE
-        if path.is_file():
-            views = [box.frame for box in read_coco_boxes(path, procedure)]
-            waits += wait_for_clear_view(read_steps(recording.path / STEPS_FILE, procedure), views)
+        if (path := boxes_file(recording, None)) is not None:
+            views = [box.frame for box in read_boxes(path, procedure)]
+            completed = [step.frame for step in read_steps(recording.path / STEPS_FILE, procedure)]
+            waits += wait_for_clear_view(completed, views)
     return ClearViewBound.of(waits, procedure.fps) if waits else None
 
 
@@ -168,14 +167,10 @@ def read_oracle_recording(
     on_note: OnNote | None = None,
 ) -> OracleRecording | None:
     """Labels and boxes of a recording; None if there are no boxes of it."""
-    if boxes_folder is None:
-        coco = recording.path / COCO_FILE
-        boxes = read_coco_boxes(coco, procedure) if coco.is_file() else None
-    else:
-        table = centre_boxes_file(boxes_folder, recording.name, recording.split)
-        boxes = None if table is None else read_centre_boxes(table, on_note=on_note)
-    if boxes is None:
+    path = boxes_file(recording, boxes_folder)
+    if path is None:
         return None
+    boxes = read_boxes(path, procedure, on_note=on_note)
     for file in (STEPS_FILE, STATES_FILE):
         if not (recording.path / file).is_file():
             cure = "it has to have both: steps to score against, and states that say what a box shows"
@@ -188,16 +183,3 @@ def read_oracle_recording(
         if state_class is not None
     )
     return OracleRecording(name, variant, labels, timeline, detections, len(boxes), classes.count(None))
-
-
-def wait_for_clear_view(labels: Sequence[StepEvent], view_frames: Sequence[int]) -> list[int | None]:
-    """Frames from each completion to the next annotated view; None where none follows.
-
-    No detector that needs to see the whole object can be faster than this.
-    """
-    views = sorted(view_frames)
-    waits: list[int | None] = []
-    for label in labels:
-        following = bisect_left(views, label.frame)
-        waits.append(views[following] - label.frame if following < len(views) else None)
-    return waits

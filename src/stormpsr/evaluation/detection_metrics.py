@@ -26,7 +26,7 @@ from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility
 from stormpsr.detectors.base import Calibration
 from stormpsr.detectors.calibration import expected_error, reliability
 from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
-from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.plots import draw_confusion, draw_precision_recall, draw_reliability
 from stormpsr.procedure.model import Procedure, StateKind
 
@@ -147,10 +147,8 @@ def _mean(values: Sequence[bool]) -> float | None:
 # ---------------------------------------------------------------------- average precision
 def average_precision(seen: Sequence[PredictedFrame], procedure: Procedure) -> AveragePrecision:
     """Mean average precision at overlaps of 0.5 and of 0.5 to 0.95, as COCO defines them."""
-    try:
-        evaluator: Any = import_module("faster_coco_eval")
-    except ModuleNotFoundError:
-        raise MissingExtraError("average precision", "detect", "faster-coco-eval") from None
+    need_packages("average precision", "detect", "faster_coco_eval")
+    evaluator: Any = import_module("faster_coco_eval")
     truth = _coco_truth(seen, procedure)
     results = [
         {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.summary import RecordingResult, Summary, recognised_within
 from stormpsr.evaluation.wording import counted, number, seconds
 from stormpsr.files import replacing
@@ -187,10 +187,8 @@ def plot_embeddings(
 
 
 def _project(embedding_FD: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    try:
-        manifold = import_module("sklearn.manifold")
-    except ImportError as error:
-        raise MissingExtraError("projecting embeddings", "plot", "scikit-learn") from error
+    need_packages("projecting embeddings", "plot", "sklearn")
+    manifold = import_module("sklearn.manifold")
     perplexity = min(30.0, (len(embedding_FD) - 1) / 3)
     projection = manifold.TSNE(n_components=2, perplexity=perplexity, init="pca", random_state=seed)
     return np.asarray(projection.fit_transform(embedding_FD), dtype=np.float32)
@@ -269,10 +267,9 @@ def _open(axis: Axes) -> None:
 
 # ---------------------------------------------------------------------- figures as files
 def _new_figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure  # no pyplot: nothing global, no screen needed
-    except ImportError as error:
-        raise MissingExtraError("drawing", "plot", "matplotlib") from error
+    need_packages("drawing", "plot", "matplotlib")
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no screen needed
+
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 

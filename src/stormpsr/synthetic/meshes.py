@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError, MissingExtraError
+from stormpsr.errors import InputError, need_packages
 from stormpsr.synthetic.vtk_tools import simplified
 
 Floats = NDArray[np.float32]
@@ -282,10 +282,9 @@ PRIMITIVES: Mapping[str, Callable[..., Mesh]] = {  # a product file uses the sam
 
 def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     """Read a mesh file in its own units times `scale`, with at most about `max_triangles` triangles."""
-    try:
-        import trimesh
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("reading mesh files", "synth", "trimesh") from error
+    need_packages("reading mesh files", "synth", "trimesh")
+    import trimesh
+
     if not path.is_file():
         raise InputError("mesh file not found", path=path, cure="give a path relative to the product file")
     try:

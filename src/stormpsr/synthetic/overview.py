@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.labels import STATES_FILE, StateTimeline, frame_name, read_states, steps_from_states
-from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of
+from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of, wait_for_clear_view
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object, replacing, write_text
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
@@ -162,13 +162,8 @@ def summarise_set(recordings: Iterable[RecordingMetrics]) -> SetStatistics:
 
 def waits_of(one: RecordingMetrics) -> list[float]:
     """Seconds from every completion to the next frame in which the state can be read, where there is one."""
-    clear = np.flatnonzero(one.readable_F)
-    found = []
-    for frame in sorted(set(one.step_frames)):
-        after = clear[clear >= frame]
-        if len(after):
-            found.append(float(after[0] - frame) / one.fps)
-    return found
+    waits = wait_for_clear_view(sorted(set(one.step_frames)), np.flatnonzero(one.readable_F).tolist())
+    return [wait / one.fps for wait in waits if wait is not None]
 
 
 @dataclass(frozen=True)

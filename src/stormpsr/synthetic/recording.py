@@ -22,6 +22,7 @@ import numpy as np
 from stormpsr import __version__
 from stormpsr.data.boxes import Box
 from stormpsr.data.coco import COCO_FILE, Coco, CocoBox, CocoImage, state_categories
+from stormpsr.data.dataset import PROCEDURE_FILE
 from stormpsr.data.labels import (
     STATES_FILE,
     STEPS_FILE,
@@ -32,7 +33,7 @@ from stormpsr.data.labels import (
     write_states,
     write_steps,
 )
-from stormpsr.data.layouts import RECORDING_FILE
+from stormpsr.data.layouts import RECORDING_FILE, SPLITS
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import naming_full_disk, write_json
@@ -48,9 +49,7 @@ from stormpsr.synthetic.stage import Timeline
 if TYPE_CHECKING:
     from stormpsr.synthetic.render import RenderedFrame, Renderer
 
-SPLITS = ("train", "val", "test")
 MIN_SIZE, MAX_SIZE = 16, 2048
-PROCEDURE_FILE = "procedure.yaml"
 VIDEO_FILE = "rgb.mp4"
 
 OnFrame = Callable[[int, "RenderedFrame", "Renderer"], None]

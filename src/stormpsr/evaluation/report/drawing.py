@@ -18,6 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.data.visibility import runs_of
 from stormpsr.evaluation.metrics import Scores
 from stormpsr.evaluation.report.content import Content, Method, RecordingView
 from stormpsr.evaluation.wording import clock, counted, seconds
@@ -99,9 +100,7 @@ def outlines(evidence_GS: NDArray[np.floating]) -> list[Outline]:
     found: list[Outline] = []
     for step_id in np.flatnonzero(levels_PS.max(axis=0) >= _WORTH_DRAWING).tolist():
         level_P = levels_PS[:, step_id]
-        edges = np.diff(np.concatenate([[0], (level_P > _SILENT).astype(np.int8), [0]]))
-        begins, ends = np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist()
-        for first, end in zip(begins, ends, strict=True):
+        for first, end in runs_of(level_P > _SILENT):
             top = first + int(level_P[first:end].argmax())
             if level_P[top] >= _WORTH_DRAWING:
                 path = _outline_path(level_P, first, end)
