@@ -43,7 +43,7 @@ def test_settings_score_as_the_recogniser_with_those_settings_does(seeing: Seein
     model = seeing()
     labelled = labelled_of(model, world)
     chosen = [FusionSettings(threshold=t, removal_factor=r) for t in (0.4, 2.0, 6.0, 500.0) for r in (1.0, 2.0)]
-    for own, found in zip(chosen, score_settings(model, method, labelled, chosen), strict=True):
+    for own, found in zip(chosen, score_settings([(model, labelled)], method, chosen), strict=True):
         changed = replace(model, settings=model.settings.with_method(method, own))
         results = [
             one.result(decode_table(changed.decoder(method, one.variant), one.predictions), model.procedure)

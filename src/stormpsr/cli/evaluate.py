@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stormpsr.cli import options
-from stormpsr.cli.output import Bar, JsonFlag, counted, mean_cells, print_json, print_table
+from stormpsr.cli.output import Bar, JsonFlag, counted, mean_cells, number, print_json, print_table
 from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,6 +93,30 @@ def print_main_table(summaries: dict[str, Summary], split: str) -> None:
             intervals = ", 95 % intervals" if n > 1 else ""
             title = f"{words[0].upper()}{words[1:]} ({counted(n, 'recording')}, protocol {protocol!r}{intervals})"
             print_table(title, ["method", "POS", "F1", "tau (s)", "TP FP FN"], rows, right=range(1, 5))
+    print_alarms(summaries)
     for name, summary in summaries.items():
         if summary.all.n_without_match:
             typer.echo(f"tau of {name!r} leaves out {summary.all.n_without_match} recordings without a match")
+
+
+def print_alarms(summaries: dict[str, Summary]) -> None:
+    """How good alarms are, of methods that give any."""
+    from stormpsr.decoding.methods import title_of
+
+    rows = []
+    for name, summary in summaries.items():
+        alarms = summary.alarms
+        if alarms is not None:
+            found = [f"{alarms.wrong_found} of {alarms.wrong_placements}", number(alarms.wrong_delay_seconds, 1)]
+            left_out = [f"{alarms.skipped_found} of {alarms.skipped_steps}", number(alarms.skipped_false_per_hour, 1)]
+            rows.append([title_of(name), *found, number(alarms.wrong_false_per_hour, 1), *left_out])
+    if rows:
+        columns = [
+            "method",
+            "wrong parts found",
+            "after (s)",
+            "false per hour",
+            "steps left out found",
+            "false per hour",
+        ]
+        print_table("Alarms", columns, rows, right=range(1, 6))

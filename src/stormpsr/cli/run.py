@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,8 +115,11 @@ def _name_of(path: Path) -> str:
 Tell = Callable[["StepEvent", str], None]  # a step and its description
 
 
+_KINDS = {"unexpected": "  (not expected)", "wrong": "  ALARM: sits wrongly", "skipped": "  ALARM: was left out"}
+
+
 def print_line(event: StepEvent, text: str) -> None:
-    print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}", flush=True)
+    print(f"{event.time_seconds or 0:8.1f} s  frame {event.frame:6d}  {text}{_KINDS.get(event.kind, '')}", flush=True)
 
 
 def print_json_line(event: StepEvent, text: str) -> None:
@@ -125,6 +128,7 @@ def print_json_line(event: StepEvent, text: str) -> None:
         "time_seconds": event.time_seconds,
         "step_id": event.step_id,
         "step": text,
+        "event": event.kind,
         "confidence": event.confidence,
         "method": event.source,
     }
@@ -175,6 +179,7 @@ class Watch:
                     self._frame(result)
                     bar.count(self.n_frames, self.source.n_frames)
                     self.frames_per_second = self.n_frames / max(time.perf_counter() - started, 1e-9)
+                self._tell_all(self.recognizer.finish())
             except InputError as error:
                 self.problem = error
             except KeyboardInterrupt:
@@ -184,20 +189,24 @@ class Watch:
     def _frame(self, result: FrameResult) -> None:
         if result.prediction is not None:
             self._on_prediction(result.prediction)
-        if result.events:
-            self._checklist.update(result.events)
-        for event in result.events:
-            self._event(event)
+        self._tell_all(result.events)
         if self._video is not None and self.n_frames % self._save_every == 0:
             self._draw(result)
         self.n_frames, self.seconds = self.n_frames + 1, result.frame.time_seconds
 
+    def _tell_all(self, events: Sequence[StepEvent]) -> None:
+        self._checklist.update(events)
+        for event in events:
+            self._event(event)
+
     def _event(self, event: StepEvent) -> None:
+        from stormpsr.data.events import completions
         from stormpsr.data.labels import frame_name
 
-        self.n_events += 1
+        is_step = bool(completions([event]))
+        self.n_events += is_step
         text = self.recognizer.procedure.step(event.step_id).description
-        if self._table is not None:
+        if self._table is not None and is_step:  # the format of labels has no alarms
             with naming_full_disk(self._out or ""):
                 csv.writer(self._table, lineterminator="\n").writerow([frame_name(event.frame), event.step_id, text])
                 flush(self._table)

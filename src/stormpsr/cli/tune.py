@@ -58,6 +58,7 @@ def tune_command(
     from stormpsr.decoding.methods import resolve_method
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import (
+        best_method,
         check_objective,
         choose,
         cross_fitted,
@@ -95,7 +96,10 @@ def tune_command(
         )
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
-        store_tuned(loaded, chosen, about | {"max_delay_seconds": max_delay, "slack": slack, "among": among})
+        rules = {"max_delay_seconds": max_delay, "slack": slack, "among": among}
+        # only a comparison of all methods says which one is to decide
+        best = best_method(chosen, objective) if set(chosen) >= set(loaded.methods) else None
+        store_tuned(loaded, chosen, about | rules, best)
     drawn = _draw(plot, loaded.path, scored, chosen, f"{data.name}, {split}: {len(labelled)} recordings", dry_run)
     if as_json:
         methods = {

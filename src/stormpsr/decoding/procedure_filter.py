@@ -263,7 +263,7 @@ def transition(generator_SS: Any, identity_SS: Any, seconds: float) -> Any:
     step_SS = (generator_SS - identity_SS * generator_SS.sum(-1)[..., None]) * seconds
     found_SS = identity_SS + step_SS
     term_SS = step_SS
-    for power in range(2, 5):
+    for power in range(2, 4):
         term_SS = term_SS @ step_SS / power
         found_SS = found_SS + term_SS
     return found_SS

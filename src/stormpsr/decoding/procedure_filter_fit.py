@@ -1,9 +1,11 @@
 """Learns the procedure filter's parameters through the filter: what is most probable to it shall be true.
 
-The loss is the mean of -log of what the filter believes of the true state of every component, in every prediction of
-whole recordings. Rates, gain and emission all follow its gradient. Needs torch; the filter itself does not.
+The loss is the mean of -log of what the filter believes of the true state of every component, in every prediction.
+Rates, gain and emission all follow its gradient. Recordings are cut into chunks that are learned from side by side; a
+chunk begins with what was believed when the one before it was last seen, so nothing is forgotten but the gradient
+(truncated back-propagation through time). Needs torch; the filter itself does not.
 
-Shape legend: as in `procedure_filter`; N recordings, T predictions of a recording.
+Shape legend: as in `procedure_filter`; N chunks, T predictions of a chunk.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,22 +36,26 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, Variant
 
 _HIDDEN = (24, 24)
-_STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 80, 0.02, 0.01
+_CHUNK = 100  # predictions: 40 seconds at the usual stride
+_CHUNKS_AT_ONCE = 32
+_STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 240, 0.015, 0.01
+_SCALE_RATE = 0.05  # learning rate of gain and mean times, which are logarithms
 _LEAST_PROBABILITY = 1e-4  # so that one recording that went wrong does not rule
-_NETWORK_DROP = 0.15  # how often a network is taken away from a recording, so that one alone is understood, too
+_NETWORK_DROP = 0.15  # how often a network is taken away from a chunk, so that one alone is understood, too
 OnStep = Callable[[int, int], None]  # steps done, steps in all
 
 
 @dataclass(frozen=True, eq=False)
-class _Recordings:
-    """All recordings of one variant, aligned at their first prediction."""
+class _Chunks:
+    """All chunks of one variant."""
 
     blocks: Blocks
     moves: tuple[Moves, ...]
-    begin_GS: Tensor
     feature_NTCF: Tensor
     truth_NTC: Tensor  # absent, correct, wrong
     counts_NT: Tensor  # whether there is such a prediction
+    after_N: Tensor  # the chunk that follows, -1 for none
+    begin_NGS: Tensor  # what is believed when a chunk begins; updated whenever the one before is seen
 
 
 def fit_filter(
@@ -64,75 +69,83 @@ def fit_filter(
 ) -> FilterParameters:
     """Parameters from labelled recordings and what the networks say of them."""
     generator = torch.Generator().manual_seed(seed)
-    rows = [_table(recording, procedure) for recording in recordings]
-    ticks = int(np.median(np.concatenate([np.diff(tick_T) for tick_T, _, _ in rows if len(tick_T) > 1])))
-    groups = [
-        _group(
-            [row for row, r in zip(rows, recordings, strict=True) if r.variant == name],
-            procedure,
-            variant,
-            block_components,
-        )
-        for name, variant in procedure.variants.items()
-        if any(recording.variant == name for recording in recordings)
-    ]
+    tables: dict[str, list[_Table]] = {}
+    for recording in recordings:
+        tables.setdefault(recording.variant, []).append(_Table.of(recording, procedure))
+    strides = [np.diff(table.tick_T) for group in tables.values() for table in group]
+    ticks = max(int(np.median(np.concatenate(strides))), 1)
+    blocks = Blocks.of(procedure, block_components)
+    groups = [_chunks(group, procedure, procedure.variant(name), blocks) for name, group in tables.items()]
     log_seconds_R = torch.log(torch.tensor(list(RATES.values()))).requires_grad_()
-    log_gain = torch.tensor(np.log(0.1 / ticks), dtype=torch.float32).requires_grad_()
+    log_gain = torch.tensor(np.log(0.15 / ticks), dtype=torch.float32).requires_grad_()
     layers = _new_layers(len(FEATURES) + procedure.n_components, generator)
     parameters = [log_seconds_R, log_gain, *(tensor for layer in layers for tensor in layer)]
-    slow = {"params": [log_seconds_R, log_gain], "weight_decay": 0.0}
+    scales = {"params": [log_seconds_R, log_gain], "weight_decay": 0.0}
     weights = {"params": parameters[2:], "weight_decay": _WEIGHT_DECAY}
-    optimiser = torch.optim.AdamW([slow, weights], lr=_LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _LEARNING_RATE, total_steps=steps, pct_start=0.2)
-    total = sum(float(group.counts_NT.sum()) for group in groups)
+    optimiser = torch.optim.AdamW([scales, weights], lr=_LEARNING_RATE)
+    greatest = [_SCALE_RATE, _LEARNING_RATE]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, greatest, total_steps=steps, pct_start=0.2)
+    share = torch.tensor([float(len(group.after_N)) for group in groups])
     for step in range(steps):
+        group = groups[int(torch.multinomial(share, 1, generator=generator))]
+        chosen_B = torch.randperm(len(group.after_N), generator=generator)[:_CHUNKS_AT_ONCE]
         optimiser.zero_grad()
-        for group in groups:
-            kept = _drop_networks(group.feature_NTCF, generator)
-            loss = _loss(group, kept, log_seconds_R, log_gain.exp() * ticks, layers, ticks / procedure.fps) / total
-            loss.backward()
+        seconds = ticks / procedure.fps
+        loss = _loss(group, chosen_B, log_seconds_R, log_gain.exp() * ticks, layers, seconds, generator)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         schedule.step()
         if on_step:
             on_step(step + 1, steps)
-    learned = tuple(tuple(tensor.detach().double().numpy() for tensor in layer) for layer in layers)
+    learned = tuple((weight.detach().double().numpy(), bias.detach().double().numpy()) for weight, bias in layers)
     if not all(np.isfinite(tensor).all() for layer in learned for tensor in layer):
         raise InputError("fitting the filter diverged", cure="look for recordings with wrong labels")
     return FilterParameters(log_seconds_R.detach().double().numpy(), float(log_gain.detach().exp()), ticks, learned)
 
 
-def _table(
-    recording: LabelledRecording, procedure: Procedure
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-    """Ticks, features and true states of the predictions that say something."""
-    states = recording.states
-    if states is None:
-        raise InputError(f"recording {recording.name} has no states to learn from")
-    said = [(p, f) for p in recording.predictions if (f := features_of(p, procedure)) is not None]
-    index_T = np.array([prediction.index for prediction, _ in said], dtype=np.int64)
-    dense_FC = states.dense(int(index_T.max(initial=0)) + 1)
-    tick_T = np.array([prediction.tick for prediction, _ in said], dtype=np.int64)
-    feature_TCF = np.stack([feature_CF for _, feature_CF in said])
-    return tick_T, feature_TCF, dense_FC[index_T].astype(np.int64) % 3
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The predictions of a recording that say something."""
+
+    tick_T: NDArray[np.int64]
+    feature_TCF: NDArray[np.float32]
+    truth_TC: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, recording: LabelledRecording, procedure: Procedure) -> _Table:
+        if recording.states is None:
+            raise InputError(f"recording {recording.name} has no states to learn from")
+        said = [(p, f) for p in recording.predictions if (f := features_of(p, procedure)) is not None]
+        if not said:
+            raise InputError(f"the networks say nothing of recording {recording.name}")
+        index_T = np.array([prediction.index for prediction, _ in said], dtype=np.int64)
+        dense_FC = recording.states.dense(int(index_T.max()) + 1)
+        tick_T = np.array([prediction.tick for prediction, _ in said], dtype=np.int64)
+        return cls(tick_T, np.stack([feature for _, feature in said]), dense_FC[index_T].astype(np.int64) % 3)
 
 
-def _group(rows: Sequence[Any], procedure: Procedure, variant: Variant, most: int) -> _Recordings:
-    blocks, needs = Blocks.of(procedure, most), Needs.of(procedure)
-    n_blocks = len(blocks.slot_GB)
-    begin_GS = torch.zeros(n_blocks, len(blocks.digit_SB))
-    begin_GS[torch.arange(n_blocks), torch.from_numpy(blocks.joint_state(variant.initial))] = 1.0
-    longest = max(len(tick_T) for tick_T, _, _ in rows)
-    feature_NTCF = torch.zeros(len(rows), longest, procedure.n_components, len(FEATURES))
-    truth_NTC = torch.zeros(len(rows), longest, procedure.n_components, dtype=torch.long)
-    counts_NT = torch.zeros(len(rows), longest)
-    for number, (tick_T, feature_TCF, truth_TC) in enumerate(rows):
-        n = len(tick_T)
-        feature_NTCF[number, :n] = torch.from_numpy(feature_TCF)
-        truth_NTC[number, :n] = torch.from_numpy(truth_TC)
+def _chunks(tables: Sequence[_Table], procedure: Procedure, variant: Variant, blocks: Blocks) -> _Chunks:
+    cuts = [(table, start) for table in tables for start in range(0, len(table.tick_T), _CHUNK)]
+    n_components, needs = procedure.n_components, Needs.of(procedure)
+    feature_NTCF = torch.zeros(len(cuts), _CHUNK, n_components, len(FEATURES))
+    truth_NTC = torch.zeros(len(cuts), _CHUNK, n_components, dtype=torch.long)
+    counts_NT = torch.zeros(len(cuts), _CHUNK)
+    after_N = torch.full((len(cuts),), -1)
+    begin_NGS = torch.zeros(len(cuts), len(blocks.slot_GB), len(blocks.digit_SB))
+    for number, (table, start) in enumerate(cuts):
+        part = slice(start, start + _CHUNK)
+        n = len(table.tick_T[part])
+        feature_NTCF[number, :n] = torch.from_numpy(table.feature_TCF[part])
+        truth_NTC[number, :n] = torch.from_numpy(table.truth_TC[part])
         counts_NT[number, :n] = 1.0
-    moves = tuple(Moves.of(blocks, block, needs, variant, procedure) for block in range(n_blocks))
-    return _Recordings(blocks, moves, begin_GS, feature_NTCF, truth_NTC, counts_NT)
+        if start:
+            after_N[number - 1] = number
+        # until the chunk before has been seen, one that begins in the middle begins with the truth
+        true = variant.initial if not start else table.truth_TC[start - 1].tolist()
+        begin_NGS[number, torch.arange(begin_NGS.shape[1]), torch.from_numpy(blocks.joint_state(true))] = 1.0
+    moves = tuple(Moves.of(blocks, block, needs, variant, procedure) for block in range(len(blocks.slot_GB)))
+    return _Chunks(blocks, moves, feature_NTCF, truth_NTC, counts_NT, after_N, begin_NGS)
 
 
 def _new_layers(n_in: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
@@ -146,54 +159,53 @@ def _new_layers(n_in: int, generator: torch.Generator) -> list[tuple[Tensor, Ten
     ]
 
 
-def _drop_networks(feature_NTCF: Tensor, generator: torch.Generator) -> Tensor:
-    """Features without those of the detector, or without those of the stream, in some recordings.
+def _drop_networks(feature_BTCF: Tensor, generator: torch.Generator) -> Tensor:
+    """Features without those of the detector, or without those of the stream, in some chunks.
 
     Where there is one network only, it stays.
     """
-    if not (feature_NTCF[..., N_OUTPUTS + 2].any() and feature_NTCF[..., N_OUTPUTS + 4].any()):
-        return feature_NTCF
-    drawn_N = torch.rand(len(feature_NTCF), generator=generator)
-    mask_NF = torch.ones(len(feature_NTCF), feature_NTCF.shape[-1])
+    if not (feature_BTCF[..., N_OUTPUTS + 2].any() and feature_BTCF[..., N_OUTPUTS + 4].any()):
+        return feature_BTCF
+    drawn_B = torch.rand(len(feature_BTCF), generator=generator)
+    mask_BF = torch.ones(len(feature_BTCF), feature_BTCF.shape[-1])
     of_detector = [*range(N_OUTPUTS)[DETECTOR_OUTPUTS], N_OUTPUTS, N_OUTPUTS + 1, N_OUTPUTS + 2, N_OUTPUTS + 3]
     of_stream = [*range(N_OUTPUTS)[STREAM_OUTPUTS], N_OUTPUTS + 4]
-    for lacks_N, columns in ((drawn_N < _NETWORK_DROP, of_detector), (drawn_N > 1 - _NETWORK_DROP, of_stream)):
-        mask_NF[lacks_N.nonzero(), torch.tensor(columns)] = 0.0
-    return feature_NTCF * mask_NF[:, None, None]
+    for lacks_B, columns in ((drawn_B < _NETWORK_DROP, of_detector), (drawn_B > 1 - _NETWORK_DROP, of_stream)):
+        mask_BF[lacks_B.nonzero(), torch.tensor(columns)] = 0.0
+    return feature_BTCF * mask_BF[:, None, None]
 
 
 def _loss(
-    group: _Recordings,
-    feature_NTCF: Tensor,
+    group: _Chunks,
+    chosen_B: Tensor,
     log_seconds_R: Tensor,
     gain: Tensor,
     layers: Sequence[tuple[Tensor, Tensor]],
     seconds: float,
+    generator: torch.Generator,
 ) -> Tensor:
-    """The sum over predictions of the mean over components of -log of what is believed of the truth."""
-    blocks = group.blocks
-    n_recordings, n_steps, n_components = group.truth_NTC.shape
+    """The mean over predictions and components of -log of what is believed of the truth; B chunks of a batch."""
+    blocks, truth_BTC, counts_BT = group.blocks, group.truth_NTC[chosen_B], group.counts_NT[chosen_B]
+    n_batch, n_steps, n_components = truth_BTC.shape
     n_states = len(blocks.digit_SB)
     identity_SS, is_SX = torch.eye(n_states), torch.from_numpy(blocks.is_SX).float()
     rate_R = torch.exp(-log_seconds_R)
-    step_GSS = torch.stack(
-        [
-            transition(moves.generator(rate_R, torch.zeros(n_states, n_states)), identity_SS, seconds)
-            for moves in group.moves
-        ]
-    )
-    which_CC = torch.eye(n_components).expand(n_recordings, n_steps, -1, -1)
-    said_NTC3 = emission(layers, with_component(feature_NTCF, which_CC)) * gain
-    joint_NTGS = blocks.joint(said_NTC3, said_NTC3.new_zeros(n_recordings, n_steps, 1, 3), is_SX.T)
-    weight_TGNS = (joint_NTGS - joint_NTGS.amax(dim=-1, keepdim=True)).exp().permute(1, 2, 0, 3)
-    belief_GNS = group.begin_GS[:, None].expand(-1, n_recordings, -1)
+    generators = [moves.generator(rate_R, torch.zeros(n_states, n_states)) for moves in group.moves]
+    step_GSS = transition(torch.stack(generators), identity_SS, seconds)
+    feature_BTCF = _drop_networks(group.feature_NTCF[chosen_B], generator)
+    which_CC = torch.eye(n_components).expand(n_batch, n_steps, -1, -1)
+    said_BTC3 = emission(layers, with_component(feature_BTCF, which_CC)) * gain * counts_BT[..., None, None]
+    joint_BTGS = blocks.joint(said_BTC3, said_BTC3.new_zeros(n_batch, n_steps, 1, 3), is_SX.T)
+    weight_TGBS = (joint_BTGS - joint_BTGS.amax(dim=-1, keepdim=True)).exp().permute(1, 2, 0, 3)
+    belief_GBS = group.begin_NGS[chosen_B].transpose(0, 1)
     beliefs = []
-    for weight_GNS in weight_TGNS:
-        belief_GNS = (belief_GNS @ step_GSS) * weight_GNS
-        belief_GNS = belief_GNS / belief_GNS.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        beliefs.append(belief_GNS)
-    belief_NTGS = torch.stack(beliefs).permute(2, 0, 1, 3)
-    marginal_NTC3 = blocks.marginals(belief_NTGS, is_SX)
-    true_NTC = marginal_NTC3.gather(-1, group.truth_NTC[..., None])[..., 0]
-    loss_NT = -true_NTC.clamp(min=_LEAST_PROBABILITY).log().mean(dim=-1)
-    return (loss_NT * group.counts_NT).sum()
+    for weight_GBS in weight_TGBS:
+        belief_GBS = (belief_GBS @ step_GSS) * weight_GBS
+        belief_GBS = belief_GBS / belief_GBS.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+        beliefs.append(belief_GBS)
+    followed_B = group.after_N[chosen_B] >= 0
+    group.begin_NGS[group.after_N[chosen_B][followed_B]] = belief_GBS.detach().transpose(0, 1)[followed_B]
+    marginal_BTC3 = blocks.marginals(torch.stack(beliefs).permute(2, 0, 1, 3), is_SX)
+    true_BTC = marginal_BTC3.gather(-1, truth_BTC[..., None])[..., 0]
+    loss_BT = -true_BTC.clamp(min=_LEAST_PROBABILITY).log().mean(dim=-1)
+    return (loss_BT * counts_BT).sum() / counts_BT.sum()

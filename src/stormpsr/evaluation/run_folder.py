@@ -66,7 +66,8 @@ class RecordingRun:
     frames_path: str  # folder of images or video file, below the data's folder or absolute
     labels: tuple[StepEvent, ...]
     labels_with_errors: tuple[StepEvent, ...] | None
-    events: Mapping[str, tuple[StepEvent, ...]]
+    events: Mapping[str, tuple[StepEvent, ...]]  # completions
+    alarms: Mapping[str, tuple[StepEvent, ...]] = field(default_factory=dict)  # wrong parts and steps left out
     readable: tuple[tuple[int, int], ...] | None = None  # first and last frame of stretches whose state can be read
     visible_share: tuple[float, ...] | None = None  # of the assembly, in every `visible_stride`-th frame
     visible_stride: int = 1
@@ -85,6 +86,7 @@ class RecordingRun:
 
 _JSON_KEYS = (
     *("name", "variant", "fps", "n_frames", "has_errors", "frames_path", "labels", "labels_with_errors", "events"),
+    "alarms",
     *("readable", "visible_share", "visible_stride"),
 )
 _ARRAYS = {  # name in the file -> name here, and how it is stored
@@ -129,7 +131,8 @@ def write_recording(folder: str | Path, recording: RecordingRun) -> None:
     write_arrays(place / f"{recording.name}.npz", evidence_stride=np.int64(recording.evidence_stride), **arrays)
     content = {key: getattr(recording, key) for key in _JSON_KEYS}
     content["labels"] = _label_rows(recording.labels)
-    content["events"] = {method: _event_rows(events) for method, events in recording.events.items()}
+    for kind in ("events", "alarms"):
+        content[kind] = {method: _event_rows(events) for method, events in getattr(recording, kind).items()}
     if recording.labels_with_errors is not None:
         content["labels_with_errors"] = _label_rows(recording.labels_with_errors)
     if recording.visible_share is not None:
@@ -142,7 +145,7 @@ def _label_rows(events: Sequence[StepEvent]) -> list[list[int]]:
 
 
 def _event_rows(events: Sequence[StepEvent]) -> list[list[Any]]:
-    return [[e.frame, e.step_id, None if e.confidence is None else round(e.confidence, 4)] for e in events]
+    return [[e.frame, e.step_id, None if e.confidence is None else round(e.confidence, 4), e.kind] for e in events]
 
 
 # ---------------------------------------------------------------------- reading
@@ -204,6 +207,7 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
             labels=_labels(content["labels"]),
             labels_with_errors=None if full is None else _labels(full),
             events={method: _events(rows, method) for method, rows in _of_kind(content, "events", dict).items()},
+            alarms={method: _events(rows, method) for method, rows in content.get("alarms", {}).items()},
             readable=None if readable is None else tuple((int(first), int(last)) for first, last in readable),
             visible_share=None if visible is None else tuple(float(share) for share in visible),
             visible_stride=int(content.get("visible_stride", 1)),
@@ -247,4 +251,7 @@ def _labels(rows: Sequence[Sequence[int]]) -> tuple[StepEvent, ...]:
 
 
 def _events(rows: Sequence[Sequence[Any]], method: str) -> tuple[StepEvent, ...]:
-    return tuple(StepEvent(step_id, frame, confidence=sure, source=method) for frame, step_id, sure in rows)
+    return tuple(  # runs of earlier versions have completions only
+        StepEvent(step_id, frame, confidence=sure, source=method, kind=kind[0] if kind else "completed")
+        for frame, step_id, sure, *kind in rows
+    )

@@ -19,7 +19,7 @@ _LONG_SIDE = 640  # pixels of the image's longer side; smaller sources are enlar
 _PANEL_WIDTH = 420
 _LEAST_HEIGHT = 480
 _BACKGROUND, _TEXT, _FAINT, _RAIL = (24, 26, 30), (236, 236, 232), (140, 144, 150), (58, 62, 68)
-_DONE, _WAITING, _BOX = (86, 186, 110), (232, 170, 62), (90, 200, 250)
+_DONE, _WAITING, _ALARM, _BOX = (86, 186, 110), (232, 170, 62), (240, 96, 88), (90, 200, 250)
 _TIME_BASE = Fraction(1, 90_000)
 
 
@@ -115,7 +115,7 @@ def _draw_row(pen: Any, row: ChecklistRow, top: float, step: float) -> None:
     middle = top + step * 0.4
     left = 20
     mark = (left, middle - side / 2, left + side, middle + side / 2)
-    colour = _DONE if row.done is not None else _FAINT
+    colour = _ALARM if row.alarm is not None else _DONE if row.done is not None else _FAINT
     pen.rounded_rectangle(mark, radius=3, outline=colour, width=2, fill=_DONE if row.done is not None else None)
     if row.done is not None:
         ticks = ((0.22, 0.05), (0.42, 0.25), (0.8, -0.25))
@@ -123,6 +123,11 @@ def _draw_row(pen: Any, row: ChecklistRow, top: float, step: float) -> None:
         seconds = row.done.time_seconds
         if seconds is not None:
             pen.text((_PANEL_WIDTH - 20, middle), _clock(seconds), font=_font(size), fill=_DONE, anchor="rm")
+    if row.alarm is not None:
+        crosses = (((0.25, -0.25), (0.75, 0.25)), ((0.25, 0.25), (0.75, -0.25)))
+        for line in crosses:
+            pen.line([(left + side * x, middle + side * y) for x, y in line], fill=_ALARM, width=max(side // 7, 2))
+        pen.text((_PANEL_WIDTH - 20, middle), row.alarm.kind, font=_font(size), fill=_ALARM, anchor="rm")
     text = _shortened(pen, row.step.description, size, _PANEL_WIDTH - 2 * left - side - 12 - 70)
     pen.text((left + side + 12, middle), text, font=_font(size), fill=_TEXT, anchor="lm")
     if step >= 20:

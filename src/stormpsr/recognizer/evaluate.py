@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.dataset import Dataset
-from stormpsr.data.events import StepEvent
+from stormpsr.data.events import StepEvent, completions
 from stormpsr.decoding.methods import title_of
 from stormpsr.decoding.predictions import PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
@@ -56,7 +56,7 @@ def evaluate_model(
 
     What the networks say is kept in the cache after every recording, so a run that was stopped goes on from there.
     """
-    chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.methods))
+    chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.ready_methods))
     results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
     if out is not None:
         claim_run(out, model, dataset.root, dataset.split)
@@ -116,12 +116,14 @@ def evaluate_recording(
     """One recording: what each method reports, how good that is, and the evidence for it."""
     recording, procedure, table = labelled.recording, model.procedure, labelled.predictions
     events: dict[str, tuple[StepEvent, ...]] = {}
+    alarms: dict[str, tuple[StepEvent, ...]] = {}
     evidence: dict[str, NDArray[np.float16]] = {}
     results: dict[str, RecordingResult] = {}
     for method in methods:
         decoder = model.decoder(method, labelled.variant, unexpected)
         found, evidence[method] = decode_with_evidence(decoder, table, recording.n_frames)
-        events[method] = tuple(found)
+        events[method] = tuple(completions(found))
+        alarms[method] = tuple(event for event in found if event not in events[method])
         results[method] = labelled.result(found, procedure, protocol, alarming=decoder.decoder.gives_alarms)
     readable, visible_share = read_views_of(recording.path, recording.n_frames, procedure)
     run = RecordingRun(
@@ -134,6 +136,7 @@ def evaluate_recording(
         labels=labelled.labels,
         labels_with_errors=labelled.labels_with_errors(procedure),
         events=events,
+        alarms=alarms,
         readable=readable,
         visible_share=visible_share,
         visible_stride=VISIBLE_EVERY,

@@ -46,6 +46,7 @@ class RecognizerSettings:
     detector_stride: int = 1  # ticks from one look of the detector to the next
     detector_min_confidence: float = DEFAULT_MIN_CONFIDENCE  # weaker detections are never passed on
     bridge_seconds: float = 0.5  # the longest gap in which the last frame stands in for those that did not come
+    method: str | None = None  # what decides unless somebody chooses; None: both streams' average
     methods: Mapping[str, Any] = field(default_factory=dict)  # what differs from a method's defaults
 
     __pydantic_config__ = STRICT_KEYS
@@ -142,6 +143,15 @@ class RecognizerModel:
         return tuple(m.name for m in METHODS.values() if m.in_main_table and set(m.streams) <= set(self.streams))
 
     @property
+    def ready_methods(self) -> tuple[str, ...]:
+        """Those of them that have learned what they have to."""
+        return tuple(
+            name
+            for name in self.methods
+            if not resolve_method(name).decoder_class.learns or self.settings.of_method(name).fitted
+        )
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about the model."""
         if "temporal" not in self.streams:
@@ -151,14 +161,14 @@ class RecognizerModel:
         return ()
 
     def method_or_fallback(self, method: str | None) -> str:
-        """The method that was asked for, or that of the only stream where it needs both."""
-        if method is None:
-            return self.methods[-1]
+        """The method that was asked for, else the model's own; that of the only stream where it needs both."""
+        natural = [name for name in self.methods if not resolve_method(name).decoder_class.learns][-1]
+        method = method or self.settings.method or natural
         needed = resolve_method(method).streams
         if set(needed) <= set(self.streams):
             return method
         if len(needed) > 1:
-            return self.methods[-1]
+            return natural
         raise InputError(f"method {method!r} needs a stream that is missing", path=self.path, cure=self.notes[0])
 
     def decoder(

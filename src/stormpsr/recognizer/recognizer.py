@@ -147,6 +147,7 @@ class Recognizer:
         for result in self.stream(opened):
             events += result.events
             n_frames = result.index + 1
+        events += self.finish()
         rate = opened.fps or fps or self.procedure.fps
         return Results(events, self.procedure, self.variant.name, self.method, rate, n_frames, opened.name)
 
@@ -164,6 +165,10 @@ class Recognizer:
             return []
         self.prediction = prediction
         return self._ticks.update(prediction)
+
+    def finish(self) -> list[StepEvent]:
+        """What is only known once the work has ended: expected steps that never came, by methods that tell of them."""
+        return self._ticks.finish()
 
     # ------------------------------------------------------------------ for displays
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stormpsr.data.events import StepEvent
+from stormpsr.data.events import StepEvent, completions
 from stormpsr.data.labels import read_steps, write_steps
 from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.metrics import Protocol, Scores, score
@@ -45,6 +45,7 @@ class Results:
                 "step": steps[event.step_id].description,
                 "component": self.procedure.components[steps[event.step_id].component_index].name,
                 "kind": steps[event.step_id].kind.name.lower(),
+                "event": event.kind,
                 "confidence": event.confidence,
             }
             for event in self.events
@@ -60,14 +61,14 @@ class Results:
         need_packages("a table of results", "pandas", "pandas")
         from pandas import DataFrame
 
-        columns = ("frame", "time_seconds", "step_id", "step", "component", "kind", "confidence")
+        columns = ("frame", "time_seconds", "step_id", "step", "component", "kind", "event", "confidence")
         return DataFrame(self.rows(), columns=list(columns))
 
     def save(self, path: str | Path) -> Path:
-        """Write the events: `.csv` in the field's format of labels, or `.json` with everything."""
+        """Write the events: `.csv` in the field's format of labels, completions only, or `.json` with everything."""
         path = Path(path)
         if path.suffix.lower() == ".csv":
-            write_steps(path, self.events, self.procedure)
+            write_steps(path, completions(self.events), self.procedure)
         elif path.suffix.lower() == ".json":
             write_json(path, self.to_dict())
         else:
@@ -76,9 +77,8 @@ class Results:
 
     def score(self, labels: str | Path | Iterable[StepEvent], protocol: Protocol = "paper") -> Scores:
         """How good the events are; `labels` are events or a file of them (`PSR_labels.csv`)."""
-        return score(
-            _events(labels, self.procedure), self.events, procedure=self.procedure, fps=self.fps, protocol=protocol
-        )
+        true, found = _events(labels, self.procedure), completions(self.events)
+        return score(true, found, procedure=self.procedure, fps=self.fps, protocol=protocol)
 
     def plot(
         self, path: str | Path | None = None, labels: str | Path | Iterable[StepEvent] | None = None
@@ -91,7 +91,7 @@ class Results:
         from stormpsr.evaluation.plots import plot_timeline
 
         true = _events(labels, self.procedure) if labels is not None else []
-        scores = score(true, self.events, procedure=self.procedure, fps=self.fps)
+        scores = score(true, completions(self.events), procedure=self.procedure, fps=self.fps)
         result = RecordingResult(self.source or self.procedure.name, scores)
         figure = plot_timeline(result, self.procedure, labelled=labels is not None)
         if path is None:

@@ -176,10 +176,9 @@ def choose(
     if not pool:
         return max(scored, key=lambda one: one.pos)
     margin = 10 * slack if objective == "tau" else slack
-    weight = {"pos": 1.0, "f1+pos": 0.5}.get(objective, 0.0)  # of POS
 
     def value(one: Scored) -> float:
-        return weight * one.pos + (1 - weight) * one.f1
+        return _value(one, objective)
 
     if among > 1:
         return _most_typical(sorted(pool, key=value, reverse=True)[:among])
@@ -205,17 +204,34 @@ def pareto_front(scored: Sequence[Scored]) -> list[Scored]:
     return found
 
 
+def best_method(chosen: Mapping[str, Scored], objective: Objective) -> str:
+    """The method whose settings are best by the objective; with delays, by F1 among those that keep it."""
+    return max(chosen, key=lambda name: _value(chosen[name], objective))
+
+
+def _value(one: Scored, objective: Objective) -> float:
+    weight = {"pos": 1.0, "f1+pos": 0.5}.get(objective, 0.0)  # of POS
+    return weight * one.pos + (1 - weight) * one.f1
+
+
 def _delay(one: Scored) -> float:
     return np.inf if one.delay_seconds is None else one.delay_seconds
 
 
 # ---------------------------------------------------------------------- keeping
-def store_tuned(model: RecognizerModel, chosen: Mapping[str, Scored], about: Mapping[str, Any]) -> None:
-    """Write the best settings into the model's folder, and what they reached beside them."""
+def store_tuned(
+    model: RecognizerModel, chosen: Mapping[str, Scored], about: Mapping[str, Any], default: str | None = None
+) -> None:
+    """Write the best settings into the model's folder, and what they reached beside them.
+
+    default: the method that decides from now on unless somebody chooses another.
+    """
     path = model.path / SETTINGS_FILE
     settings = load_settings(path)
     for method, best in chosen.items():
         settings = settings.with_method(method, best.settings)
+    if default is not None:
+        settings = replace(settings, method=default)
     save_settings(path, settings)
     reached = {
         method: {"f1": best.f1, "pos": best.pos, "delay_seconds": best.delay_seconds} for method, best in chosen.items()
