@@ -29,7 +29,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset, Subset
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet
 from stormpsr.data.frame_cache import CachedFrames, FrameCache
@@ -243,7 +243,7 @@ class DetectorTask(Task):
             return Subset(batches.of(shard), range(begin, min(begin + settings.epoch_steps, settings.steps)))
 
         about = {"kind": detector.kind, "network": detector.settings(), "training": asdict(settings)}
-        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset)
+        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset, [0])
         self.detector, self.training_settings = detector, settings
         self.network = detector.network
         self.average = AveragedModel(self.network, multi_avg_fn=_moving_average(settings.average), use_buffers=True)
@@ -287,9 +287,6 @@ class DetectorTask(Task):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
         self.average.update_parameters(self.network)
-
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader([0], batch_size=None)
 
     def validation_step(self, number: int, index: int) -> None:
         """Nothing: detectors look at images of any size, and say so frame by frame."""
