@@ -8,13 +8,14 @@ import pytest
 
 from stormpsr.config import (
     Config,
+    LSTMConfig,
+    TransformerConfig,
     dump_config,
     load_config,
     parse_config,
     shipped_presets,
 )
 from stormpsr.errors import InputError
-from stormpsr.models.temporal import LSTMConfig, TransformerConfig
 
 
 def complaint(text: str = "", *overrides: str) -> str:

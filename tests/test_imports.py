@@ -23,7 +23,7 @@ MODULES = {
 LAYERS = [
     *("errors", "files", "yaml_loader", "procedure", "data", "decoding"),
     *("evaluation.edit_distance", "evaluation.metrics", "evaluation.summary"),
-    *("models.temporal", "config", "models", "detectors", "training", "evaluation", "recognizer"),
+    *("config", "models", "detectors", "training", "evaluation", "recognizer"),
 ]
 SAME_LAYER = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
 # The rendered world stands beside the house: it knows what a procedure and a recording are, and nobody inside knows it.
@@ -69,6 +69,23 @@ for protocol in ("paper", "industreal", "storm"):
     done = run_python(LIGHT + use)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4.0", "4.0", "4.0"]
+
+
+def test_settings_are_read_and_written_without_torch() -> None:
+    use = """
+import sys
+sys.modules |= dict.fromkeys(("torch", "timm", "lightning"))  # as if they were not installed
+from stormpsr.config import dump_config, load_config, parse_config, shipped_presets
+for preset in shipped_presets():
+    config = load_config(preset)
+    assert parse_config(dump_config(config), where=preset) == config
+for kind in ("transformer", "lstm", "tcn", "mlp", "states", "package.module:Class"):
+    more = ["train_temporal.frame_state_weight=0", "train_joint.frame_state_weight=0"]
+    print(load_config("trial", [f"temporal.kind={kind}", *more]).temporal.kind)
+"""
+    done = run_python(use)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["transformer", "lstm", "tcn", "mlp", "states", "package.module:Class"]
 
 
 def test_the_guard_against_heavy_imports_would_notice_one() -> None:

@@ -9,10 +9,10 @@ what differs from them, and `-o key=value` changes single settings on top:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
@@ -20,16 +20,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from stormpsr.data.sampling import ClipDistribution, WrongStates
 from stormpsr.errors import InputError
 from stormpsr.files import read_text
-from stormpsr.models.temporal import (
-    Positive,
-    Share,
-    StatesConfig,
-    TemporalConfig,
-    TransformerConfig,
-    read_temporal_config,
-)
-from stormpsr.yaml_loader import Document, guess, parse_yaml, validate
+from stormpsr.yaml_loader import ComplaintError, Document, guess, parse_yaml, validate
 
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 PositiveNumber = Annotated[float, Field(gt=0)]
@@ -70,9 +64,100 @@ class KeyFrameConfig(_Section):
     initial_state: bool = True  # the beginning of a recording is a state like others (not in the paper)
 
 
-AnyTemporalConfig = Annotated[SerializeAsAny[TemporalConfig], BeforeValidator(read_temporal_config)]
+# ---------------------------------------------------------------------- temporal models, by the names of their kinds
+class TemporalConfig(_Section):
+    """The settings of a temporal model."""
+
+    kind: str
 
 
+class TransformerConfig(TemporalConfig):
+    """Self-attention over the frames of a clip and a [CLS] token."""
+
+    kind: Literal["transformer"] = "transformer"
+    width: Positive = 128  # of a token (not in the paper: that of the embeddings)
+    layers: Positive = 6  # of self-attention, one after the other
+    heads: Positive = 8  # of the attention; they share the width
+    mlp_width: Positive = 4096  # inside the perceptron of each layer
+    dropout: Share = 0.0  # not in the paper; slow on a CPU
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> TransformerConfig:
+        if self.width % self.heads:
+            raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads")
+        return self
+
+
+class LSTMConfig(TemporalConfig):
+    """A long short-term memory. The paper gives no sizes."""
+
+    kind: Literal["lstm"] = "lstm"
+    width: Positive = 256  # of the memory
+    layers: Positive = 2  # one after the other
+    dropout: Share = 0.0  # between the layers
+
+
+class TCNConfig(TemporalConfig):
+    """Dilated causal convolutions over time. The paper gives no sizes."""
+
+    kind: Literal["tcn"] = "tcn"
+    width: Positive = 256  # channels
+    kernel: Annotated[int, Field(ge=2)] = 3  # frames that a convolution spans, before dilation
+    dropout: Share = 0.0  # after every convolution
+
+
+class MLPConfig(TemporalConfig):
+    """A perceptron over the clip's embeddings, one after the other. The paper gives no sizes."""
+
+    kind: Literal["mlp"] = "mlp"
+    width: Positive = 256  # of what goes to the classifier
+    hidden_width: Positive = 4096  # of the layer before
+    dropout: Share = 0.0  # after the hidden layer
+
+
+class StatesConfig(TemporalConfig):
+    """What each frame says about each component, pooled with shared weights: for little data (not in the paper)."""
+
+    kind: Literal["states"] = "states"
+    members: Positive = 1  # models that are trained side by side and averaged
+    queries: Positive = 8  # averages over the window per component
+    context: Positive = 8  # dimensions of a frame's embedding that all components see
+    hidden_width: Positive = 64  # of the perceptron that reads these averages
+    ends_share: Share = 0.5  # of what the states at the window's ends say of a change, in the answer
+
+
+class UsersConfig(TemporalConfig):
+    """A class of your own, called with (embedding_dim, n_window, n_components, settings): see
+    [the spatio-temporal stream](spatio-temporal-stream.md#a-temporal-model-of-your-own).
+    """
+
+    kind: str  # package.module:Class
+    settings: dict[str, Any] = {}  # whatever the class wants to know; plain values
+
+
+TEMPORAL_CONFIGS: Mapping[str, type[TemporalConfig]] = {
+    "transformer": TransformerConfig,
+    "lstm": LSTMConfig,
+    "tcn": TCNConfig,
+    "mlp": MLPConfig,
+    "states": StatesConfig,
+}
+
+
+def _read_temporal(values: Any) -> Any:
+    """The settings of the kind that a table of values names; for pydantic, which complains of anything else."""
+    if not isinstance(values, dict):
+        return values
+    kind = values.get("kind", "transformer")
+    if kind in TEMPORAL_CONFIGS:
+        return TEMPORAL_CONFIGS[kind].model_validate(values)
+    if not isinstance(kind, str) or ":" not in kind:
+        cure = f"choose: {', '.join(sorted(TEMPORAL_CONFIGS))}, or a class of your own: package.module:Class"
+        raise ComplaintError("temporal.kind is not known", cure)
+    return UsersConfig.model_validate(values)
+
+
+# ---------------------------------------------------------------------- clips, training, everything
 class ClipConfig(_Section):
     """Clips, and key-clip aware sampling (KCAS) of them."""
 
@@ -173,7 +258,7 @@ class Config(_Section):
     seed: Count = 0  # of every draw: data, weights, augmentation
     encoder: EncoderConfig = EncoderConfig()
     key_frames: KeyFrameConfig = KeyFrameConfig()
-    temporal: AnyTemporalConfig = TransformerConfig()
+    temporal: Annotated[SerializeAsAny[TemporalConfig], BeforeValidator(_read_temporal)] = TransformerConfig()
     clips: ClipConfig = ClipConfig()
     train_locator: LocatorTrainingConfig = LocatorTrainingConfig()
     train_encoder: EncoderTrainingConfig = EncoderTrainingConfig()

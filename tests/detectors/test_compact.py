@@ -24,7 +24,7 @@ GREY = np.full((48, 80, 3), 120, dtype=np.uint8)
 def detector() -> Callable[..., CompactDetector]:
     def make(procedure: Procedure, wrong_parts: WrongParts = "readout") -> CompactDetector:
         torch.manual_seed(0)
-        return CompactDetector(procedure, CompactConfig(**TINY), wrong_parts=wrong_parts)  # type: ignore[arg-type]
+        return CompactDetector(procedure, CompactConfig(**TINY, wrong_parts=wrong_parts))  # type: ignore[arg-type]
 
     return make
 
@@ -106,7 +106,7 @@ def test_with_the_readout_the_surest_accusation_decides(
 
 
 def test_an_unknown_treatment_of_wrong_parts_is_refused(lamp: Procedure) -> None:
-    with pytest.raises(InputError, match="unknown treatment of wrong parts: 'hope'"):
+    with pytest.raises(InputError, match="wrong_parts is 'hope': it should be 'error_class'"):
         make_detector("compact", lamp, {**TINY, "wrong_parts": "hope"})
 
 

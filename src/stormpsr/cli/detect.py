@@ -107,7 +107,6 @@ def train_command(
                 options=replace(fit, callbacks=(StageBar("detector", "images", bar),)),
                 cache_folder=cache,
                 on_progress=bar.named,
-                on_step=lambda step, of, loss: bar.named("steps", step, of, f"loss {loss:.2f}"),
             )
         except KeyboardInterrupt:
             typer.echo("the same command goes on after the last whole epoch", err=True)

@@ -7,14 +7,15 @@ Detectors whose network is a torch module share one folder format and one way to
 `model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once measured, `metrics.json`.
 Nothing else is needed to load it, and nothing in it is executable.
 
-Shape legend: B images, S pixels of a side, 3 colours, C components, 4 corners (x0, y0, x1, y1 in pixels).
+Shape legend: B images, S pixels of a side, 3 colours, C components, A boxes per image, R of them, N classes, 4 corners
+(x0, y0, x1, y1 in pixels).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -25,7 +26,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stormpsr.data.boxes import Box
+from stormpsr.data.boxes import Box, nms
 from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.errors import InputError
@@ -152,13 +153,41 @@ class StateDetector(ABC):
             )
 
 
+_CANDIDATES = 20  # boxes per image that are looked at; more would be the same assembly again
+
+
+def best_boxes(
+    box_BA4: Tensor, confidence_BAN: Tensor, classes: Sequence[int], placements: Sequence[Placement]
+) -> list[list[Detection]]:
+    """What a network says of many boxes A per image (middle and size, in pixels of the square), each with its best
+
+    class out of N, those that overlap a better one left out. `classes` are the procedure's; background is not reported.
+    """
+    best_BA, row_BA = confidence_BAN.cpu().max(dim=-1)
+    found: list[list[Detection]] = []
+    for box_A4, best_A, row_A, placement in zip(box_BA4.cpu(), best_BA, row_BA, placements, strict=True):
+        order = best_A.argsort(descending=True)[:_CANDIDATES]
+        middle_R2, size_R2 = box_A4[order].numpy().reshape(-1, 2, 2).swapaxes(0, 1)
+        corners_R4 = np.concatenate([middle_R2 - size_R2 / 2, middle_R2 + size_R2 / 2], axis=1)
+        rows = [(corners_R4[k].tolist(), classes[row_A[order[k]]], best_A[order[k]]) for k in nms(corners_R4)]
+        found.append(
+            [Detection(placement.back(Box(*box)), c, float(best.clamp(0, 1))) for box, c, best in rows if c != 0]
+        )
+    return found
+
+
 UNKNOWN = -100  # of a part whose state nobody knows; torch's losses leave it out
 _CHUNK = 32  # images per forward pass
 
 
 class TorchDetector(StateDetector):
-    """A detector with a torch module inside. Its settings are the keywords of its `__init__`, plain values all."""
+    """A detector with a torch module inside. Its settings are the keywords of its `__init__`, plain values all.
 
+    Those of this package have a class of settings instead, which is checked, and what training starts from in one of
+    them called `weights`.
+    """
+
+    config_class: ClassVar[type | None] = None
     network: nn.Module
     image_size: int  # pixels of a side of the square that the network takes
 
@@ -176,15 +205,12 @@ class TorchDetector(StateDetector):
     @classmethod
     def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> TorchDetector:
         """A new detector, its network untrained."""
+        if cls.config_class is not None:
+            return cls(procedure, config=validate(cls.config_class, Document(dict(settings)), strict=True))
         try:
             return cls(procedure, **settings)
         except TypeError as error:
             raise InputError(f"these settings do not fit {cls.__name__} ({error})") from error
-
-    @classmethod
-    def without_weights(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings with which a network is built whose tensors are loaded afterwards."""
-        return dict(settings)
 
     @property
     def locator(self) -> Locator | None:
@@ -252,9 +278,11 @@ class TorchDetector(StateDetector):
         """A detector from a folder that `save` wrote."""
         folder = Path(folder)
         config, document = read_config(folder)
-        procedure = Procedure.load(folder / PROCEDURE_FILE)
+        procedure, settings = Procedure.load(folder / PROCEDURE_FILE), config.settings
+        if cls.config_class is not None and "weights" in settings:
+            settings = {**settings, "weights": "none"}  # its tensors are loaded below
         try:
-            detector = cls.from_settings(procedure, cls.without_weights(config.settings))
+            detector = cls.from_settings(procedure, settings)
         except InputError as error:
             raise document.located(error) from error
         detector.calibration = config.calibration
@@ -289,28 +317,6 @@ class StepTrainedDetector(TorchDetector):
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """What the optimiser changes, and how fast."""
         return [{"params": list(self.network.parameters()), "lr": learning_rate}]
-
-
-OnStep = Callable[[int, int, float], None]  # step, steps in all, loss
-
-
-class SelfTrainedDetector(TorchDetector):
-    """A detector that another package trains in its own way, on a data set in the YOLO format."""
-
-    @abstractmethod
-    def train_on(
-        self,
-        data: Path,
-        folder: Path,
-        *,
-        steps: int,
-        batch_size: int,
-        seed: int,
-        device: str,
-        augmentation: Mapping[str, float],
-        on_step: OnStep,
-    ) -> None:
-        """Leave the network trained. What is in the folder is gone on with; it is deleted afterwards."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ C components, N state classes without background, R rows with a state, 4 corners
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from stormpsr.errors import InputError
 from stormpsr.models.backbones import AttentionPooling
 from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
 from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
-from stormpsr.yaml_loader import STRICT_KEYS, Document, validate
+from stormpsr.yaml_loader import STRICT_KEYS
 
 WrongParts = Literal["error_class", "component_classes", "readout"]
 _WRONG_WEIGHT = 4.0  # in the loss of the read-out: of eleven parts hardly ever more than one is wrong
@@ -50,6 +50,7 @@ class CompactConfig:
     width: int = 96  # D: channels of the features that are read
     turn_degrees: float = 45.0  # how far crops are turned in training, either way
     heads: int = 4  # of the attention
+    wrong_parts: WrongParts = "readout"  # how a state with a wrongly seated part is told from the correct one
 
     __pydantic_config__ = STRICT_KEYS
 
@@ -214,22 +215,6 @@ def _mean_known(logits_RC3: Tensor, part_RC: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------------- the detector
-@dataclass(frozen=True, slots=True)
-class _ClassTable:
-    """The procedure's classes as the network numbers them: without background."""
-
-    shown: tuple[int, ...]  # network class -> procedure class
-    correct: tuple[int, ...]  # the same without error classes
-
-    @classmethod
-    def of(cls, procedure: Procedure) -> _ClassTable:
-        shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
-        correct = tuple(state.state_class for state in shown if state.bits is not None)
-        if not correct:
-            raise InputError(f"procedure {procedure.name!r} has no assembly states to detect")
-        return cls(tuple(state.state_class for state in shown), correct)
-
-
 class CompactDetector(StepTrainedDetector):
     """One detection per image at most: the assembly, its state, and what was read of every component.
 
@@ -238,43 +223,26 @@ class CompactDetector(StepTrainedDetector):
     """
 
     kind: ClassVar[str] = "compact"
+    config_class = CompactConfig
 
-    def __init__(
-        self,
-        procedure: Procedure,
-        config: CompactConfig | None = None,
-        *,
-        wrong_parts: WrongParts = "readout",
-    ) -> None:
-        if wrong_parts not in get_args(WrongParts):
-            cure = f"choose one of: {', '.join(get_args(WrongParts))}"
-            raise InputError(f"unknown treatment of wrong parts: {wrong_parts!r}", cure=cure)
-        super().__init__(procedure)
+    def __init__(self, procedure: Procedure, config: CompactConfig | None = None) -> None:
         self.config = config or CompactConfig()
-        self.wrong_parts = wrong_parts
-        self.table = _ClassTable.of(procedure)
+        super().__init__(procedure, **asdict(self.config))
+        self.wrong_parts, self.image_size = self.config.wrong_parts, self.config.image_size
+        # the procedure's classes as the network numbers them: without background
+        shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
+        self.classes = [state.state_class for state in shown]
+        self._row_of_class = {state_class: row for row, state_class in enumerate(self.classes)}
+        self._correct_rows = [row for row, state in enumerate(shown) if state.bits is not None]
+        if not self._correct_rows:
+            raise InputError(f"procedure {procedure.name!r} has no assembly states to detect")
         self.network: CompactNet = CompactNet(self.config, procedure)
-        self.image_size = self.config.image_size
-        self._row_of_class = {state_class: row for row, state_class in enumerate(self.table.shown)}
 
     # ------------------------------------------------------------------ what the base asks for
     @property
     def locator(self) -> Locator:
         found: Locator = self.network.locator
         return found
-
-    def settings(self) -> dict[str, Any]:
-        return {**asdict(self.config), "wrong_parts": self.wrong_parts}
-
-    @classmethod
-    def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> CompactDetector:
-        own = dict(settings)
-        wrong_parts = own.pop("wrong_parts", "readout")
-        return cls(procedure, validate(CompactConfig, Document(dict(own)), strict=True), wrong_parts=wrong_parts)
-
-    @classmethod
-    def without_weights(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {**settings, "weights": "none"}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         # bits 0, 1 and -1 are columns ABSENT, CORRECT and WRONG of the read-out
@@ -313,7 +281,7 @@ class CompactDetector(StepTrainedDetector):
             box = placement.back(Box(*corners_B4[row]))
             confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
             readable = float(output.readable_logit_B[row])
-            found.append([Detection(box, self.table.shown[best], confidence, parts_BC3[row], readable)])
+            found.append([Detection(box, self.classes[best], confidence, parts_BC3[row], readable)])
         return found
 
     # ------------------------------------------------------------------ wrong parts
@@ -321,7 +289,7 @@ class CompactDetector(StepTrainedDetector):
         """Probability of each shown class, given that the state can be read; (B, N)."""
         if self.wrong_parts == "error_class":
             return np.asarray(output.state_logits_BN.softmax(dim=-1).cpu().numpy())
-        correct_rows = [self._row_of_class[c] for c in self.table.correct]
+        correct_rows = self._correct_rows
         probability_BN = np.zeros(output.state_logits_BN.shape, dtype=np.float32)
         if self.wrong_parts == "component_classes":
             culprits_BM = output.culprit_logits_BM.softmax(dim=-1).cpu().numpy()

@@ -56,12 +56,11 @@ def predict_frames(
 ) -> list[PredictedFrame]:
     """Run a detector over frames."""
     seen: list[PredictedFrame] = []
-    for chunk in _chunks(frames):
+    for start in range(0, len(frames), _CHUNK):
+        chunk = frames[start : start + _CHUNK]
         images = list(images_of(chunk))
-        for frame, image, found in zip(
-            chunk, images, detector.detect(images, min_confidence=min_confidence), strict=True
-        ):
-            seen.append(PredictedFrame(frame, image.shape[1], image.shape[0], tuple(found)))
+        rows = zip(chunk, images, detector.detect(images, min_confidence=min_confidence), strict=True)
+        seen += [PredictedFrame(frame, image.shape[1], image.shape[0], tuple(found)) for frame, image, found in rows]
         if on_progress:
             on_progress(len(seen), len(frames))
     return seen
@@ -71,12 +70,6 @@ def confidence_and_success(seen: Iterable[PredictedFrame]) -> tuple[NDArray[np.f
     """The best detection of each frame that has one: its confidence, and whether it is right."""
     rows = [(frame.best.confidence, frame.is_right(frame.best)) for frame in seen if frame.best]
     return np.array([row[0] for row in rows], dtype=np.float64), np.array([row[1] for row in rows], dtype=bool)
-
-
-def _chunks(frames: Sequence[AnnotatedFrame]) -> Iterable[list[AnnotatedFrame]]:
-    iterator = iter(frames)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
 
 
 NOTES_FILE = "detector.json"

@@ -5,24 +5,20 @@ It has one class per state and one common error class; it does not read single c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from stormpsr.data.boxes import Box, nms
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
+from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector, best_boxes
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure, StateKind
-from stormpsr.yaml_loader import STRICT_KEYS, Document, validate
-
-_CANDIDATES = 20  # boxes per image that are looked at; more would be the same assembly again
+from stormpsr.yaml_loader import STRICT_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +41,11 @@ class YoloxDetector(StepTrainedDetector):
     """A YOLOX network with the procedure's classes."""
 
     kind: ClassVar[str] = "yolox"
+    config_class = YoloxConfig
 
     def __init__(self, procedure: Procedure, config: YoloxConfig | None = None) -> None:
-        super().__init__(procedure)
         self.config = config or YoloxConfig()
+        super().__init__(procedure, **asdict(self.config))
         shown = [state for state in procedure.states if state.kind is not StateKind.BACKGROUND]
         self.classes = tuple(state.state_class for state in shown)
         self._row_of_class = {state_class: row for row, state_class in enumerate(self.classes)}
@@ -62,13 +59,6 @@ class YoloxDetector(StepTrainedDetector):
         self.network.init_weights()
         self.image_size = self.config.image_size
 
-    def settings(self) -> dict[str, Any]:
-        return asdict(self.config)
-
-    @classmethod
-    def from_settings(cls, procedure: Procedure, settings: Mapping[str, Any]) -> YoloxDetector:
-        return cls(procedure, validate(YoloxConfig, Document(dict(settings)), strict=True))
-
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         low_B2, high_B2 = batch.corners_B4[:, :2], batch.corners_B4[:, 2:]
         row_of_class = [float(self._row_of_class.get(state.state_class, 0)) for state in self.procedure.states]
@@ -78,25 +68,8 @@ class YoloxDetector(StepTrainedDetector):
         return {"total": self.network(self._pixels(batch.image_BSS3), labels_B5[:, None])["total_loss"]}
 
     def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
-        decoded_BAX = self._decode(self.network(self._pixels(image_BSS3))).cpu()
-        confidence_BAN = decoded_BAX[..., 4:5] * decoded_BAX[..., 5:]
-        best_BA, row_BA = confidence_BAN.max(dim=-1)
-        found: list[list[Detection]] = []
-        for image, placement in enumerate(placements):
-            order = best_BA[image].argsort(descending=True)[:_CANDIDATES]
-            x, y, width, height = decoded_BAX[image, order, :4].T.numpy()
-            corners_R4 = np.stack([x - width / 2, y - height / 2, x + width / 2, y + height / 2], axis=1)
-            found.append(
-                [
-                    Detection(
-                        placement.back(Box(*(float(side) for side in corners_R4[k]))),
-                        self.classes[int(row_BA[image, order[k]])],
-                        float(best_BA[image, order[k]].clamp(0, 1)),
-                    )
-                    for k in nms(corners_R4)
-                ]
-            )
-        return found
+        decoded_BAX = self._decode(self.network(self._pixels(image_BSS3)))
+        return best_boxes(decoded_BAX[..., :4], decoded_BAX[..., 4:5] * decoded_BAX[..., 5:], self.classes, placements)
 
     def _pixels(self, image_BSS3: Tensor) -> Tensor:
         """YOLOX takes grey levels from 0 to 255 as they are."""

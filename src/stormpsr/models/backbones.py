@@ -46,7 +46,8 @@ PACKAGED_WEIGHTS: Mapping[str, tuple[str, str, str]] = {
 
 def create_backbone(name: str, *, image_size: int, out_dim: int, weights: str) -> nn.Module:
     """A network whose last layer is replaced by a new one with `out_dim` outputs."""
-    timm = _timm()
+    make_torchvision_importable()
+    timm = import_module("timm")
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         raise InputError(
@@ -59,46 +60,27 @@ def create_backbone(name: str, *, image_size: int, out_dim: int, weights: str) -
         raise InputError(f"timm has no weights {name!r} ({error})", cure="see timm.list_pretrained()") from None
     if settings is not None and settings.fixed_input_size:
         options["img_size"] = image_size  # a vision transformer has as many positions as its images have patches
-    if weights == "hub":
-        return _from_hub(name, options)
-    if weights not in ("none", "package"):
-        return _from_file(name, Path(weights), options)
-    backbone: nn.Module = timm.create_model(name, pretrained=False, **options)
-    if weights == "package":
-        _load_packaged(backbone, architecture)
-    return backbone
-
-
-def _timm() -> Any:
-    make_torchvision_importable()
-    return import_module("timm")
-
-
-def _from_hub(name: str, options: dict[str, Any]) -> nn.Module:
-    timm = _timm()
+    path = None if weights in ("none", "hub", "package") else Path(weights)
+    if path is not None:
+        if not path.is_file():
+            cure = "encoder.weights is 'none', 'hub', 'package' or the path of a file"
+            raise InputError("there is no such weights file", path=path, cure=cure)
+        # some of timm's weights were published as NumPy archives, and timm would take any file for one
+        options["pretrained_cfg_overlay"] = {"file": str(path), "custom_load": path.suffix == ".npz"}
     try:
-        backbone: nn.Module = timm.create_model(name, pretrained=True, **options)
-    except Exception as error:  # the hub's client raises errors of a dozen classes of its own and of its transport
+        backbone: nn.Module = timm.create_model(name, pretrained=path is not None or weights == "hub", **options)
+    except Exception as error:  # of a dozen classes of the hub's client, or whatever a file makes of its reader
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if path is not None:
+            raise InputError(f"these are not weights of {name!r} ({reason})", path=path) from error
+        if weights != "hub":
+            raise
         raise InputError(
             f"the weights of {name!r} cannot be had from the hub ({reason})",
             cure="connect, or give the path of a saved weights file as encoder.weights, or 'none' to start without",
         ) from error
-    return backbone
-
-
-def _from_file(name: str, path: Path, options: dict[str, Any]) -> nn.Module:
-    timm = _timm()
-    if not path.is_file():
-        cure = "encoder.weights is 'none', 'hub', 'package' or the path of a file"
-        raise InputError("there is no such weights file", path=path, cure=cure)
-    # some of timm's weights were published as NumPy archives, and timm would take any file for one
-    overlay = {"file": str(path), "custom_load": path.suffix == ".npz"}
-    try:
-        backbone: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **options)
-    except Exception as error:  # whatever a file that holds something else makes of the reader
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"these are not weights of {name!r} ({reason})", path=path) from error
+    if weights == "package":
+        _load_packaged(backbone, architecture)
     return backbone
 
 

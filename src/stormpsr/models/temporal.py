@@ -3,37 +3,25 @@
 All have the same interface, `forward(embedding_BND, mask_BN) -> logits_BC`. The mask is False for frames before
 the recording began; what stands in their place has no influence. Clips are aligned at their last frame.
 
-A model is a class with its settings above it and an entry in `TEMPORAL_MODELS`; a model that is not in the list is
+A model is a class, its settings in `stormpsr.config`, and a line in each of two lists; a model that is in neither is
 named by its class, `temporal.kind=package.module:Class`. Naming it imports its module, which must be installed here.
 
 Shape legend: B clips, N frames of a clip, D dimensions of an embedding, W width of the model, C components,
 M members.
 """
 
-# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False
+# mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
+from stormpsr.config import TEMPORAL_CONFIGS, TemporalConfig, UsersConfig
 from stormpsr.decoding.methods import import_class
 from stormpsr.errors import InputError
-from stormpsr.yaml_loader import ComplaintError
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class TemporalConfig(BaseModel):
-    """The settings of a temporal model, by the name of its kind."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    kind: str
 
 
 class TemporalModel(nn.Module):
@@ -88,23 +76,6 @@ def _averaged(logits: Sequence[Tensor]) -> Tensor:
     return torch.logit(torch.sigmoid(torch.stack(list(logits))).mean(dim=0), eps=1e-6)
 
 
-class TransformerConfig(TemporalConfig):
-    """Self-attention over the frames of a clip and a [CLS] token."""
-
-    kind: Literal["transformer"] = "transformer"
-    width: Positive = 128  # of a token (not in the paper: that of the embeddings)
-    layers: Positive = 6  # of self-attention, one after the other
-    heads: Positive = 8  # of the attention; they share the width
-    mlp_width: Positive = 4096  # inside the perceptron of each layer
-    dropout: Share = 0.0  # not in the paper; slow on a CPU
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> TransformerConfig:
-        if self.width % self.heads:
-            raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads")
-        return self
-
-
 class TransformerModel(TemporalModel):
     """Self-attention over the frames and a [CLS] token, whose final state is classified.
 
@@ -146,15 +117,6 @@ class TransformerModel(TemporalModel):
         return self.head(self.encoder(tokens_BNW, src_key_padding_mask=hidden_BN)[:, 0])
 
 
-class LSTMConfig(TemporalConfig):
-    """A long short-term memory. The paper gives no sizes."""
-
-    kind: Literal["lstm"] = "lstm"
-    width: Positive = 256  # of the memory
-    layers: Positive = 2  # one after the other
-    dropout: Share = 0.0  # between the layers
-
-
 class LSTMModel(TemporalModel):
     """A long short-term memory that reads the frames in order; its state after the last one is classified.
 
@@ -171,15 +133,6 @@ class LSTMModel(TemporalModel):
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         output_BNW, _ = self.lstm(embedding_BND * mask_BN[:, :, None])
         return self.head(output_BNW[:, -1])
-
-
-class TCNConfig(TemporalConfig):
-    """Dilated causal convolutions over time. The paper gives no sizes."""
-
-    kind: Literal["tcn"] = "tcn"
-    width: Positive = 256  # channels
-    kernel: Annotated[int, Field(ge=2)] = 3  # frames that a convolution spans, before dilation
-    dropout: Share = 0.0  # after every convolution
 
 
 class TCNModel(TemporalModel):
@@ -228,15 +181,6 @@ class _CausalBlock(nn.Module):
         return feature_BNW + hidden_BNW
 
 
-class MLPConfig(TemporalConfig):
-    """A perceptron over the clip's embeddings, one after the other. The paper gives no sizes."""
-
-    kind: Literal["mlp"] = "mlp"
-    width: Positive = 256  # of what goes to the classifier
-    hidden_width: Positive = 4096  # of the layer before
-    dropout: Share = 0.0  # after the hidden layer
-
-
 class MLPModel(TemporalModel):
     """All embeddings of the clip, one after the other, through two hidden layers. Missing frames are zeros."""
 
@@ -255,17 +199,6 @@ class MLPModel(TemporalModel):
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         return self.head(self.body((embedding_BND * mask_BN[:, :, None]).flatten(1)))
-
-
-class StatesConfig(TemporalConfig):
-    """What each frame says about each component, pooled with shared weights: for little data (not in the paper)."""
-
-    kind: Literal["states"] = "states"
-    members: Positive = 1  # models that are trained side by side and averaged
-    queries: Positive = 8  # averages over the window per component
-    context: Positive = 8  # dimensions of a frame's embedding that all components see
-    hidden_width: Positive = 64  # of the perceptron that reads these averages
-    ends_share: Share = 0.5  # of what the states at the window's ends say of a change, in the answer
 
 
 class StatesModel(TemporalModel):
@@ -356,35 +289,14 @@ def averaged_states(*, members: int, **sizes: Any) -> TemporalModel:
 
 
 # ---------------------------------------------------------------------- the list of them, and those of others
-TEMPORAL_MODELS: Mapping[str, tuple[type[TemporalConfig], Callable[..., nn.Module]]] = {
-    "transformer": (TransformerConfig, TransformerModel),
-    "lstm": (LSTMConfig, LSTMModel),
-    "tcn": (TCNConfig, TCNModel),
-    "mlp": (MLPConfig, MLPModel),
-    "states": (StatesConfig, averaged_states),
+_MAKE: Mapping[str, Callable[..., nn.Module]] = {
+    "transformer": TransformerModel,
+    "lstm": LSTMModel,
+    "tcn": TCNModel,
+    "mlp": MLPModel,
+    "states": averaged_states,
 }
-
-
-class UsersConfig(TemporalConfig):
-    """A class of your own, called with (embedding_dim, n_window, n_components, settings): see
-    [the spatio-temporal stream](spatio-temporal-stream.md#a-temporal-model-of-your-own).
-    """
-
-    kind: str  # package.module:Class
-    settings: dict[str, Any] = {}  # whatever the class wants to know; plain values
-
-
-def read_temporal_config(values: Any) -> Any:
-    """The settings of the kind that a table of values names; for pydantic, which complains of anything else."""
-    if not isinstance(values, dict):
-        return values
-    kind = values.get("kind", "transformer")
-    if kind in TEMPORAL_MODELS:
-        return TEMPORAL_MODELS[kind][0].model_validate(values)
-    if not isinstance(kind, str) or ":" not in kind:
-        cure = f"choose: {', '.join(sorted(TEMPORAL_MODELS))}, or a class of your own: package.module:Class"
-        raise ComplaintError("temporal.kind is not known", cure)
-    return UsersConfig.model_validate(values)
+TEMPORAL_MODELS = {kind: (config, _MAKE[kind]) for kind, config in TEMPORAL_CONFIGS.items()}
 
 
 def make_temporal(config: TemporalConfig, *, embedding_dim: int, n_window: int, n_components: int) -> nn.Module:

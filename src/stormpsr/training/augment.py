@@ -92,11 +92,14 @@ def augment_batch(
 
 def draw_motion(n: int, settings: Augmentation, generator: torch.Generator, device: torch.device) -> Motion:
     """How crops are turned, scaled and moved. A crop from the whole image has no empty corners when it is turned."""
-    draw = _Draw(generator, n, device)
+    return _motion(_Draw(generator, n, device), settings)
+
+
+def _motion(draw: _Draw, settings: Augmentation) -> Motion:
     return Motion(
         angle_B=draw.around(0.0, math.radians(settings.rotation_degrees)),
         scale_B=draw.around(1.0, settings.scale),
-        shift_B2=draw.around(0.0, 2 * settings.shift, 2),
+        shift_B2=draw.around(0.0, 2 * settings.shift, 2),  # the grid goes from -1 to 1
     )
 
 
@@ -115,12 +118,10 @@ class _Draw:
 
 
 def _move_batch(image_B3SS: Tensor, settings: Augmentation, draw: _Draw) -> Tensor:
-    angle_B = draw.around(0.0, math.radians(settings.rotation_degrees))
-    scale_B = draw.around(1.0, settings.scale)
-    shift_B2 = draw.around(0.0, 2 * settings.shift, 2)  # the grid goes from -1 to 1
-    cos_B, sin_B = torch.cos(angle_B) / scale_B, torch.sin(angle_B) / scale_B
+    motion = _motion(draw, settings)
+    cos_B, sin_B = torch.cos(motion.angle_B) / motion.scale_B, torch.sin(motion.angle_B) / motion.scale_B
     turn_B22 = torch.stack([torch.stack([cos_B, -sin_B], dim=1), torch.stack([sin_B, cos_B], dim=1)], dim=1)
-    matrix_B23 = torch.cat([turn_B22, shift_B2[:, :, None]], dim=2)
+    matrix_B23 = torch.cat([turn_B22, motion.shift_B2[:, :, None]], dim=2)
     grid = functional.affine_grid(matrix_B23, list(image_B3SS.shape), align_corners=False)
     return functional.grid_sample(image_B3SS, grid, padding_mode="border", align_corners=False)
 

@@ -100,12 +100,15 @@ class Task(LightningModule):
 
     workers = 0  # processes that read batches
 
-    def __init__(self, settings: Config | Mapping[str, Any], seed: int, make_dataset: MakeDataset) -> None:
+    def __init__(
+        self, settings: Config | Mapping[str, Any], seed: int, make_dataset: MakeDataset, validation: Sequence[Any]
+    ) -> None:
+        """`validation` are the batches that `validation_step` gets."""
         super().__init__()
         self.settings, self.seed = settings, seed  # a stage is only gone on with if its settings are the same
         self.batches_per_epoch = len(make_dataset(0, Shard()))
         self.metrics: dict[str, float] = {}
-        self._make_dataset = make_dataset
+        self._make_dataset, self._validation = make_dataset, validation
 
     @property
     def score(self) -> float:
@@ -123,6 +126,9 @@ class Task(LightningModule):
         shard = Shard(self.trainer.global_rank, self.trainer.world_size)
         dataset = self._make_dataset(self.trainer.current_epoch, shard)
         return DataLoader(dataset, batch_size=None, num_workers=self.workers)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self._validation, batch_size=None)
 
     def on_train_epoch_start(self) -> None:
         torch.manual_seed(self._seed_of(0))  # for dropout
@@ -151,8 +157,10 @@ class Task(LightningModule):
 class StageTask(Task):
     """A stage of the stream, which has a section of the settings."""
 
-    def __init__(self, config: Config, stage: StageConfig, make_dataset: MakeDataset) -> None:
-        super().__init__(config, config.seed, make_dataset)
+    def __init__(
+        self, config: Config, stage: StageConfig, make_dataset: MakeDataset, validation: Sequence[Any]
+    ) -> None:
+        super().__init__(config, config.seed, make_dataset, validation)
         self.stage: Any = stage  # of what class, each task says
 
     @property

@@ -29,10 +29,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset, Subset
 
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet
-from stormpsr.data.box_exchange import export_boxes
 from stormpsr.data.frame_cache import FrameCache, Frames
 from stormpsr.data.images import Placement
 from stormpsr.data.sampling import Shard
@@ -41,8 +40,6 @@ from stormpsr.detectors.base import (
     UNKNOWN,
     Batch,
     Calibration,
-    OnStep,
-    SelfTrainedDetector,
     StateDetector,
     StepTrainedDetector,
     TorchDetector,
@@ -246,7 +243,7 @@ class DetectorTask(Task):
             return Subset(batches.of(shard), range(begin, min(begin + settings.epoch_steps, settings.steps)))
 
         about = {"kind": detector.kind, "network": detector.settings(), "training": asdict(settings)}
-        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset)
+        super().__init__(json.loads(json.dumps(about)), settings.seed, make_dataset, [0])
         self.detector, self.training_settings = detector, settings
         self.network = detector.network
         self.average = AveragedModel(self.network, multi_avg_fn=_moving_average(settings.average), use_buffers=True)
@@ -290,9 +287,6 @@ class DetectorTask(Task):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
         self.average.update_parameters(self.network)
-
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader([0], batch_size=None)
 
     def validation_step(self, number: int, index: int) -> None:
         """Nothing: detectors look at images of any size, and say so frame by frame."""
@@ -349,17 +343,15 @@ def train_detector(
     options: FitOptions | None = None,
     cache_folder: Path | None = None,
     on_progress: OnProgress = ignore_progress,
-    on_step: OnStep = lambda step, of, loss: None,
 ) -> dict[str, float] | None:
     """Train a detector, calibrate it on validation frames, and save it if a folder is given; the last metrics.
 
     With a folder, training that was stopped goes on from there; the same settings are required. Decoded frames are kept
-    in `cache_folder`, or only until the training is done. Progress comes from `options.callbacks`, and from `on_step`
-    where another package trains.
+    in `cache_folder`, or only until the training is done.
     """
     options = options or FitOptions()
     detector.check_procedure(train.procedure)
-    if not isinstance(detector, StepTrainedDetector | SelfTrainedDetector):
+    if not isinstance(detector, StepTrainedDetector):
         cure = "derive its class from StepTrainedDetector"
         raise InputError(f"a detector of kind {detector.kind!r} cannot be trained", cure=cure)
     if settings.batch.batch_size % options.processes:
@@ -367,18 +359,14 @@ def train_detector(
         raise InputError(f"a batch of {settings.batch.batch_size} cannot be shared equally", cure=cure)
     with tempfile.TemporaryDirectory() as elsewhere:
         place = Path(elsewhere) if folder is None else folder / UNFINISHED_FOLDER
-        if isinstance(detector, StepTrainedDetector):
-            check_machine(options)
-            cache = FrameCache(cache_folder or place / "cache", detector.image_size)
-            batches = Batches(train, cache, settings, on_progress=on_progress)
-            task = DetectorTask(detector, settings, batches, val)
-            options = replace(options, resume=True)
-            fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
-            task.take_average()
-            metrics = {"resumed_at": float(task.first_step or 0), **task.metrics}
-        else:
-            _let_train(detector, train, val, settings, place, options, on_step)
-            metrics = {}
+        check_machine(options)
+        cache = FrameCache(cache_folder or place / "cache", detector.image_size)
+        batches = Batches(train, cache, settings, on_progress=on_progress)
+        task = DetectorTask(detector, settings, batches, val)
+        options = replace(options, resume=True)
+        fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
+        task.take_average()
+        metrics = {"resumed_at": float(task.first_step or 0), **task.metrics}
     if rank_zero_only.rank != 0:  # the first process does the rest
         return None
     detector.to(options.torch_device)
@@ -389,32 +377,6 @@ def train_detector(
         detector.save(folder)
         shutil.rmtree(folder / UNFINISHED_FOLDER, ignore_errors=True)
     return metrics
-
-
-def _let_train(
-    detector: SelfTrainedDetector,
-    train: FrameSet,
-    val: FrameSet,
-    settings: TrainingSettings,
-    place: Path,
-    options: FitOptions,
-    on_step: OnStep,
-) -> None:
-    if options.processes > 1:
-        raise InputError(f"{detector.kind} is trained on one device", cure="leave --devices out")
-    data = place / "data"
-    if not data.exists():
-        export_boxes(data, {"train": train, "val": val}, "yolo", negative_ratio=settings.batch.negative_ratio)
-    detector.train_on(
-        data,
-        place,
-        steps=settings.steps,
-        batch_size=settings.batch.batch_size,
-        seed=settings.seed,
-        device=options.device,
-        augmentation=asdict(settings.augmentation),
-        on_step=on_step,
-    )
 
 
 def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calibration:

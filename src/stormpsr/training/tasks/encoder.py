@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
 
 from stormpsr.config import Config, EncoderTrainingConfig
 from stormpsr.models.encoder import SpatialEncoder, supervised_contrastive_loss
@@ -41,9 +40,8 @@ class EncoderTask(StageTask):
         states: Sequence[StateBits],
         val_states: Sequence[StateBits],
     ) -> None:
-        super().__init__(config, config.train_encoder, make_dataset)
+        super().__init__(config, config.train_encoder, make_dataset, validation)
         self.encoder = encoder
-        self._validation = validation
         self._seen: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         # what the labels mean, as classes of the read-out: 0 absent, 1 correct, 2 wrong
         self._class_LC, self._val_class_LC = (torch.tensor(known) % 3 for known in (states, val_states))
@@ -93,9 +91,6 @@ class EncoderTask(StageTask):
             settings["others_QD"], settings["other_label_Q"] = z_PBD.flatten(0, 1), label_PB.flatten()
             settings["own_B"] = self.trainer.global_rank * len(z_BD) + torch.arange(len(z_BD), device=z_BD.device)
         return supervised_contrastive_loss(z_BD.float(), label_B, **settings)
-
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader(list(self._validation), batch_size=None)
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], index: int) -> None:
         image_BSS3, label_B, recording_B = batch

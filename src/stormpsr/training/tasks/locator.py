@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from stormpsr.config import Config
 from stormpsr.data.frame_cache import Frames
@@ -74,9 +74,8 @@ class LocatorTask(StageTask):
         make_dataset: MakeDataset,
         validation: Sequence[tuple[Tensor, Tensor]],
     ) -> None:
-        super().__init__(config, config.train_locator, make_dataset)
+        super().__init__(config, config.train_locator, make_dataset, validation)
         self.locator = locator
-        self._validation = validation
         self._seen: list[tuple[Tensor, Tensor]] = []
 
     @property
@@ -97,9 +96,6 @@ class LocatorTask(StageTask):
         loss = self.locator.loss((image_BSS3 * gain.to(image_BSS3.device)).clamp(max=255), corners_B4)
         self._log_loss(loss)
         return loss
-
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader(list(self._validation), batch_size=None)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         image_BSS3, corners_B4 = batch

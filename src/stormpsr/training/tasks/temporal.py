@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
 
 from stormpsr.config import Config, JointTrainingConfig, TemporalTrainingConfig
 from stormpsr.data.events import StepEvent
@@ -130,15 +129,33 @@ class ValidationClips:
         return {
             "loss": float(change_loss(logit_XC, torch.from_numpy(label_XC).float())),
             "clip_f1": clip_f1(np.concatenate(probabilities), label_XC),
-            **event_scores(
-                probabilities,
-                self.ends,
-                self.recordings,
-                self.procedure,
-                window_frames=self.window_frames,
-                stride_frames=self.stride_frames,
-            ),
+            **self._event_scores(probabilities),
         }
+
+    def _event_scores(self, probabilities: Sequence[NDArray[np.floating]]) -> Mapping[str, float]:
+        """Pooled F1 and mean delay of events, at the threshold with the best F1."""
+        best: dict[str, float] = {"event_f1": -1.0}
+        for threshold in THRESHOLDS:
+            settings = FusionSettings(
+                threshold=threshold,
+                window_frames=self.window_frames,
+                hold_frames=self.stride_frames,
+                unexpected="report",
+            )
+            counts = np.zeros(3, dtype=np.int64)
+            delays: list[float] = []
+            for probability_EC, end_E, recording in zip(probabilities, self.ends, self.recordings, strict=True):
+                variant = variant_name_of(recording, self.procedure)
+                events = decode_changes(probability_EC, end_E, recording.n_frames, self.procedure, variant, settings)
+                scores = score(recording.steps or (), events, fps=recording.fps)
+                counts += (scores.true_positives, scores.false_positives, scores.false_negatives)
+                delays += [match.delay_frames / recording.fps for match in scores.matches]
+            f1 = f1_score(*counts.tolist())
+            if f1 > best["event_f1"]:
+                best = {"event_f1": f1, "threshold": threshold}
+                if delays:
+                    best["delay_seconds"] = float(np.mean(delays))
+        return best
 
 
 def decode_changes(
@@ -158,40 +175,6 @@ def decode_changes(
     return events
 
 
-def event_scores(
-    probabilities: Sequence[NDArray[np.floating]],
-    ends: Sequence[NDArray[np.int64]],
-    recordings: Sequence[Recording],
-    procedure: Procedure,
-    *,
-    window_frames: int,
-    stride_frames: int,
-) -> Mapping[str, float]:
-    """Pooled F1 and mean delay of events, at the threshold with the best F1."""
-    best: dict[str, float] = {"event_f1": -1.0}
-    for threshold in THRESHOLDS:
-        settings = FusionSettings(
-            threshold=threshold,
-            window_frames=window_frames,
-            hold_frames=stride_frames,
-            unexpected="report",
-        )
-        counts = np.zeros(3, dtype=np.int64)
-        delays: list[float] = []
-        for probability_EC, end_E, recording in zip(probabilities, ends, recordings, strict=True):
-            variant = variant_name_of(recording, procedure)
-            events = decode_changes(probability_EC, end_E, recording.n_frames, procedure, variant, settings)
-            scores = score(recording.steps or (), events, fps=recording.fps)
-            counts += (scores.true_positives, scores.false_positives, scores.false_negatives)
-            delays += [match.delay_frames / recording.fps for match in scores.matches]
-        f1 = f1_score(*counts.tolist())
-        if f1 > best["event_f1"]:
-            best = {"event_f1": f1, "threshold": threshold}
-            if delays:
-                best["delay_seconds"] = float(np.mean(delays))
-    return best
-
-
 def clip_f1(probability_XC: NDArray[np.floating], label_XC: NDArray[np.integer]) -> float:
     """F1 over all clips and components together, at probability 0.5."""
     said, true = probability_XC > 0.5, label_XC.astype(bool)
@@ -207,7 +190,7 @@ class _ChangeTask(StageTask):
     def __init__(
         self, config: Config, stage: TemporalTrainingConfig, make_dataset: MakeDataset, clips: ValidationClips
     ) -> None:
-        super().__init__(config, stage, make_dataset)
+        super().__init__(config, stage, make_dataset, range(len(clips.recordings)))
         self._clips = clips
         self._logits: list[Tensor] = []
 
@@ -217,9 +200,6 @@ class _ChangeTask(StageTask):
         loss = disturbed_loss(temporal, embedding_BND, mask_BN, label_BC, state_BNC, self.stage, generator)
         self._log_loss(loss)
         return loss
-
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader(range(len(self._clips.recordings)), batch_size=None)
 
     def on_validation_epoch_end(self) -> None:
         self._refuse_infinite(torch.cat(self._logits))
