@@ -22,7 +22,7 @@ MODULES = {
 # above. Imports inside functions and for type checkers count as well. A module belongs to the longest name it fits.
 LAYERS = [
     *("errors", "files", "yaml_loader", "procedure", "data", "decoding"),
-    *("evaluation.edit_distance", "evaluation.metrics", "evaluation.summary"),
+    *("evaluation.edit_distance", "evaluation.metrics", "evaluation.alarms", "evaluation.summary"),
     *("config", "models", "detectors", "training", "evaluation", "recognizer"),
 ]
 SAME_LAYER = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity

@@ -138,14 +138,14 @@ def test_a_part_that_is_seen_says_that_what_it_needs_is_in_place() -> None:
     beliefs = []
     for links in (None, []):
         procedure = chain(3, links)
-        belief = Belief(procedure, procedure.variant(), FilterParameters(seldom, gain=0.3, ticks=4), 5)
-        for _ in range(20):
+        belief = Belief(procedure, procedure.variant(), FilterParameters(seldom, gain=0.02, ticks=4), 5)
+        for _ in range(150):
             belief.advance(4)
             belief.weigh(only_last, 4)
         beliefs.append(belief.marginal_C3)
     tied, free = beliefs
     assert tied[0, 0] < 0.05
-    assert free[0, 0] > 0.5
+    assert free[0, 0] > 0.15
 
 
 def test_time_without_a_word_is_the_same_in_one_go_and_tick_by_tick() -> None:

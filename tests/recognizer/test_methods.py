@@ -43,6 +43,7 @@ class Metronome(Decoder):
 
     Settings = MetronomeSettings
     grid: ClassVar[Grid] = {"every": (7, 13)}
+    fewest_to_learn_from = 2
 
     def reset(self) -> None:
         super().reset()

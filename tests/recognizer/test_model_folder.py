@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from stormpsr.decoding.fusion import FusionSettings
+from stormpsr.decoding.procedure_filter import FilterSettings
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Component, Procedure
 from stormpsr.recognizer.model_folder import (
@@ -32,7 +33,9 @@ def bytes_of(folder: Path) -> int:
 def test_a_packed_model_has_both_streams_and_says_nothing(model_folder: Path) -> None:
     model = load_model(model_folder)
     assert model.streams == ("detection", "temporal")
-    assert model.methods == ("detection", "temporal", "average")
+    assert model.methods == ("detection", "temporal", "average", "filter")
+    assert model.ready_methods == ("detection", "temporal", "average")  # nobody has fitted the filter
+    assert model.method_or_fallback(None) == "average"
     assert model.notes == ()
     assert model.metrics["stream"] == {"event_f1": 0.5}
     names = {"recognizer.yaml", "procedure.yaml", "metrics.json", "stream", "detector"}
@@ -54,7 +57,9 @@ def test_half_of_the_bytes_compute_nearly_the_same(
     images = [View(image) for image in np.random.default_rng(0).integers(0, 255, (4, 32, 32, 3), dtype=np.uint8)]
     np.testing.assert_allclose(ours.encode(images), theirs.encode(images), atol=0.02)
     half_found, found = (n.detect(images, range(4)) for n in (replace_floor(ours), replace_floor(theirs)))
-    np.testing.assert_allclose([d[0].confidence for d in half_found], [d[0].confidence for d in found], atol=0.02)
+    np.testing.assert_allclose(
+        [d.detections[0].confidence for d in half_found], [d.detections[0].confidence for d in found], atol=0.02
+    )
 
 
 def replace_floor(networks: Networks) -> Networks:
@@ -86,7 +91,8 @@ def test_a_missing_stream_leaves_the_other_one(model_folder: Path, tmp_path: Pat
     shutil.copytree(model_folder, tmp_path / "m")
     shutil.rmtree(tmp_path / "m" / missing)
     model = load_model(tmp_path / "m")
-    assert model.methods == (method,)
+    assert model.methods == (method, "filter")
+    assert model.method_or_fallback(None) == method
     assert f"({missing}/)" in model.notes[0]
     assert model.method_or_fallback("average") == method
 
@@ -167,7 +173,7 @@ def test_settings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     settings = settings.with_method("average", FusionSettings(implied_share=0.1))
     save_settings(tmp_path / "recognizer.yaml", settings)
     read = load_settings(tmp_path / "recognizer.yaml")
-    assert dict(read.methods) == {"detection": FusionSettings(), **settings.methods}
+    assert dict(read.methods) == {"detection": FusionSettings(), "filter": FilterSettings(), **settings.methods}
     assert (read.temporal_stride, read.bridge_seconds) == (8, 0.2)
 
 

@@ -17,7 +17,7 @@ from stormpsr.data.sources import Frame
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model
-from stormpsr.recognizer.networks import FramePredictor
+from stormpsr.recognizer.networks import Detected, FramePredictor
 from stormpsr.recognizer.recognizer import Recognizer
 
 Frames = Callable[..., list[Frame]]
@@ -124,7 +124,7 @@ def test_every_frame_is_looked_at_once_however_many_methods_decide(seeing: Seein
     model = seeing()
     predictor = FramePredictor(model.networks)
     decoders = {method: model.decoder(method, "build") for method in model.methods}
-    found: dict[str, list[StepEvent]] = {"detection": [], "temporal": [], "average": []}
+    found: dict[str, list[StepEvent]] = {method: [] for method in model.methods}
     for frame in frames():
         prediction = predictor.update(frame)
         assert prediction is not None
@@ -275,9 +275,11 @@ def test_nothing_is_kept_of_a_long_shift(seeing: Seeing, frames: Frames, monkeyp
     model = seeing()
     rng = np.random.default_rng(0)
     # the networks keep nothing, and are slow
-    monkeypatch.setattr(model.networks, "detect", lambda images, ticks: [(StateDetection(ticks[0], 2, rng.random()),)])
+    monkeypatch.setattr(
+        model.networks, "detect", lambda images, ticks: [Detected((StateDetection(ticks[0], 2, rng.random()),))]
+    )
     monkeypatch.setattr(model.networks, "encode", lambda images: rng.random((1, 3), dtype=np.float32))
-    monkeypatch.setattr(model.networks, "predict", lambda clips, known: rng.random((1, 3), dtype=np.float32))
+    monkeypatch.setattr(model.networks, "predict", lambda clips, known: rng.normal(0, 2, (1, 3, 10)).astype(np.float32))
     predictor = FramePredictor(model.networks)
     decoders = [model.decoder(method, "build", "report") for method in model.methods]
     image = frames()[0].image

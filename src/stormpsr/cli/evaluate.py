@@ -24,7 +24,7 @@ def evaluate_command(
     ] = None,
     protocol: options.Protocol = "paper",
     method: options.MethodsOption = None,
-    unexpected: options.UnexpectedOption = "drop",
+    unexpected: options.UnexpectedOption = None,
     title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     store: Annotated[bool, typer.Option("--store", help="Also store the scores in the model's metrics.json.")] = False,
     temporal_stride: options.TemporalStride = None,

@@ -67,7 +67,8 @@ MethodsOption = Annotated[
     ),
 ]
 UnexpectedOption = Annotated[
-    Literal["drop", "report"], typer.Option(help="What to do with steps that the variant does not expect.")
+    Literal["drop", "report"] | None,
+    typer.Option(help="What to do with steps that the variant does not expect.", show_default="the method's way"),
 ]
 TemporalStride = Annotated[
     int | None, typer.Option(min=1, help="Run the temporal model every N frames.", show_default="the model's")

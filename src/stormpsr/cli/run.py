@@ -39,7 +39,7 @@ def run_command(
     ],
     method: options.MethodOption = None,
     variant: options.VariantOption = None,
-    unexpected: options.UnexpectedOption = "drop",
+    unexpected: options.UnexpectedOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the steps to this file, in the label format (.csv).")
     ] = None,

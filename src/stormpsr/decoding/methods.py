@@ -41,7 +41,7 @@ class Method:
     help: str  # for `--help`, a few words
     colour: str = "#5a6068"
     dark_colour: str = "#b0b5bd"  # the same on a dark page
-    streams: tuple[Stream, ...] = ("detection",)
+    streams: tuple[Stream, ...] = ("detection",)  # what it needs; none: whatever there is
     in_main_table: bool = False  # whether it is run where no method is named
     is_baseline: bool = False  # what others are compared with
 
@@ -81,9 +81,10 @@ class Method:
         return [replace(start, **dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
 
     def with_model_settings(self, settings: Any, **from_model: Any) -> Any:
-        """Settings with what follows from the model, where the method asks for it."""
+        """Settings with what follows from the model, where the method asks for it and it is known."""
         asked = {entry.name for entry in fields(settings)}
-        return replace(settings, **{name: value for name, value in from_model.items() if name in asked})
+        known = {name: value for name, value in from_model.items() if name in asked and value is not None}
+        return replace(settings, **known)
 
 
 _FUSION, _BASELINES = "stormpsr.decoding.fusion", "stormpsr.decoding.baselines"
@@ -142,6 +143,7 @@ METHODS: dict[str, Method] = {
             "a learned Bayesian filter",
             colour="#8c1d40",
             dark_colour="#ff8fab",
+            streams=(),
             in_main_table=True,
         ),
     )
@@ -225,7 +227,8 @@ def decode(
     Several detections of one frame keep their order (the first should be the most confident). `n_frames` defaults to
     the last detection's frame; frames after that can complete nothing.
     """
-    if "detection" not in resolve_method(method).streams:
+    streams = resolve_method(method).streams
+    if streams and "detection" not in streams:
         raise InputError(f"method {method!r} does not listen to detections")
     decoder = make_decoder(procedure, variant, method, **settings)
     by_frame: dict[int, list[StateDetection]] = defaultdict(list)

@@ -119,7 +119,7 @@ class Decoder(ABC):
     """
 
     needs_every_tick: ClassVar[bool] = True  # whether short gaps between predictions are to be filled for it
-    learns: ClassVar[bool] = False  # whether `fit` does something
+    fewest_to_learn_from: ClassVar[int] = 0  # recordings that `fit` needs; 0: there is nothing to learn
     gives_alarms: ClassVar[bool] = False  # whether it tells of wrong parts and of steps left out
     Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default
     grid: ClassVar[Grid] = {}  # the values that tuning tries, by setting; empty: nothing to tune

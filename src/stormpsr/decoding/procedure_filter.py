@@ -615,7 +615,7 @@ class ProcedureFilter(Decoder):
     """Feed it every frame; it returns the steps that the frame completes, wrong parts and steps left out among them."""
 
     Settings = FilterSettings
-    needs_every_tick, gives_alarms, learns = False, True, True
+    needs_every_tick, gives_alarms, fewest_to_learn_from = False, True, 8
     grid: ClassVar[Grid] = {
         "install_threshold": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         "removal_threshold": (0.6, 0.8, 0.9, 0.95),

@@ -48,7 +48,7 @@ def evaluate_model(
     out: Path | None = None,
     methods: Sequence[str] | None = None,
     protocol: Protocol = "paper",
-    unexpected: str = "drop",
+    unexpected: str | None = None,
     title: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Summary]:
@@ -85,7 +85,7 @@ def evaluate_model(
     return summaries
 
 
-def method_info(model: RecognizerModel, method: str, unexpected: str = "drop") -> MethodInfo:
+def method_info(model: RecognizerModel, method: str, unexpected: str | None = None) -> MethodInfo:
     """A method as a run folder describes it."""
     settings = asdict(model.settings_of(method, unexpected))
     return MethodInfo(method, title_of(method), {name: own for name, own in settings.items() if name != "folder"})
@@ -111,7 +111,7 @@ def evaluate_recording(
     *,
     data: Path | None = None,
     protocol: Protocol = "paper",
-    unexpected: str = "drop",
+    unexpected: str | None = None,
 ) -> tuple[RecordingRun, Mapping[str, RecordingResult]]:
     """One recording: what each method reports, how good that is, and the evidence for it."""
     recording, procedure, table = labelled.recording, model.procedure, labelled.predictions

@@ -145,11 +145,7 @@ class RecognizerModel:
     @property
     def ready_methods(self) -> tuple[str, ...]:
         """Those of them that have learned what they have to."""
-        return tuple(
-            name
-            for name in self.methods
-            if not resolve_method(name).decoder_class.learns or self.settings.of_method(name).fitted
-        )
+        return tuple(name for name in self.methods if getattr(self.settings.of_method(name), "fitted", True))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -162,7 +158,7 @@ class RecognizerModel:
 
     def method_or_fallback(self, method: str | None) -> str:
         """The method that was asked for, else the model's own; that of the only stream where it needs both."""
-        natural = [name for name in self.methods if not resolve_method(name).decoder_class.learns][-1]
+        natural = [name for name in self.methods if resolve_method(name).streams][-1]
         method = method or self.settings.method or natural
         needed = resolve_method(method).streams
         if set(needed) <= set(self.streams):
@@ -172,14 +168,14 @@ class RecognizerModel:
         raise InputError(f"method {method!r} needs a stream that is missing", path=self.path, cure=self.notes[0])
 
     def decoder(
-        self, method: str | None = None, variant: str | None = None, unexpected: str = "drop"
+        self, method: str | None = None, variant: str | None = None, unexpected: str | None = None
     ) -> PredictionDecoder:
         """From what the networks say to events."""
         name = self.method_or_fallback(method)
         decoder = resolve_method(name).decoder_class(self.procedure, variant, self.settings_of(name, unexpected))
         return PredictionDecoder(decoder, self.gap_filler())
 
-    def settings_of(self, method: str, unexpected: str = "drop", start: Any = None) -> Any:
+    def settings_of(self, method: str, unexpected: str | None = None, start: Any = None) -> Any:
         """How a method decides, with what follows from the temporal model, the strides and the folder."""
         return resolve_method(method).with_model_settings(
             self.settings.of_method(method) if start is None else start,

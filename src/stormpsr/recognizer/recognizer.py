@@ -75,7 +75,7 @@ class Recognizer:
         variant: str | None = None,
         *,
         device: str = "auto",
-        unexpected: Unexpected = "drop",
+        unexpected: Unexpected | None = None,
         temporal_stride: int | None = None,
         detector_stride: int | None = None,
     ) -> Recognizer:
@@ -85,7 +85,8 @@ class Recognizer:
         both streams; where one is missing, the other one decides alone, and `notes` says so.
         variant: the procedure's first where none is given.
         device: where the networks compute: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
-        unexpected: whether steps that the variant does not expect are dropped or reported.
+        unexpected: whether steps that the variant does not expect are dropped or reported. Where it is not given, the
+        method decides: the learned filter reports them, the others drop them.
         """
         need_packages("recognising steps", "train", *_PACKAGES)
         from stormpsr.recognizer.model_folder import load_model
@@ -100,7 +101,7 @@ class Recognizer:
         method: str | None = None,
         variant: str | None = None,
         *,
-        unexpected: Unexpected = "drop",
+        unexpected: Unexpected | None = None,
     ) -> Recognizer:
         """A recogniser of a model that is loaded already."""
         from stormpsr.recognizer.networks import FramePredictor

@@ -23,7 +23,6 @@ from stormpsr.recognizer.offline import LabelledPredictions
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
-FEWEST_TO_LEARN = 8  # recordings
 _FOLDS = 4
 
 
@@ -54,10 +53,9 @@ def cross_fitted(
     start = model.settings_of(method, start=entry.settings())  # what was tuned before has no say
     if not recordings:
         raise InputError("there are no recordings to tune on")
-    if entry.decoder_class.learns and len(recordings) < FEWEST_TO_LEARN:
-        on_note(
-            f"{method} learns from {FEWEST_TO_LEARN} recordings or more, these are {len(recordings)}: it stays as it is"
-        )
+    fewest = entry.decoder_class.fewest_to_learn_from
+    if len(recordings) < fewest:
+        on_note(f"{method} learns from {fewest} recordings or more, these are {len(recordings)}: it stays as it is")
     if not learns_from(method, recordings):
         yield [(model, recordings)], entry.settings_grid(start=start) if entry.grid else [start]
         return
@@ -65,6 +63,7 @@ def cross_fitted(
         parts: list[Part] = []
         for number, held_out in enumerate(_folds(recordings)):
             changed = replace(model, path=Path(folder) / str(number))
+            changed.path.mkdir()
             others = [recording for recording in recordings if recording not in held_out]
             start = entry.decoder_class.fit(others, model.procedure, start, changed.path)
             parts.append((changed, held_out))
@@ -73,12 +72,13 @@ def cross_fitted(
 
 def learns_from(method: str, recordings: Sequence[LabelledPredictions]) -> bool:
     """Whether a method has something to learn, and recordings enough to do so."""
-    return resolve_method(method).decoder_class.learns and len(recordings) >= FEWEST_TO_LEARN
+    return 0 < resolve_method(method).decoder_class.fewest_to_learn_from <= len(recordings)
 
 
 def _folds(recordings: Sequence[LabelledPredictions]) -> list[list[LabelledPredictions]]:
     by_variant = sorted(recordings, key=lambda labelled: (labelled.variant, labelled.name))
-    return [by_variant[number::_FOLDS] for number in range(_FOLDS)]
+    n = min(_FOLDS, len(recordings))
+    return [by_variant[number::n] for number in range(n)]
 
 
 # ---------------------------------------------------------------------- trying
