@@ -34,7 +34,7 @@ EXTRAS_OF: dict[str, tuple[str, ...]] = {
     "cli": (*TORCH, "vtk", "trimesh", "matplotlib"),
     "evaluation": ("matplotlib", "sklearn", "cv2"),
     "data": ("cv2", "av", "torch"),
-    "test_config.py": ("pydantic",),
+    "test_config.py": TORCH,
     "test_docs.py": (*TORCH, "vtk", "trimesh", "matplotlib"),
     "test_packaging.py": ("setuptools",),
 }
