@@ -20,6 +20,8 @@ JOBS   ?= 2
 SETTINGS ?=
 # more for pytest, for example: make test ARGS="tests/test_labels.py -k bom"
 ARGS   ?=
+# conditions of `make test-matrix`, all if empty: oldest newest plain one-thread two-threads as-is
+ONLY   ?=
 # what `make reproduce` makes: data, runs and the model with its scores
 SEED   ?= 0
 DATA   ?= data/vehicle
@@ -73,7 +75,7 @@ test: setup ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 test-matrix: setup ## Run the tests with the oldest and the newest versions, other numbers of threads, a plain processor
-	@JOBS=$(JOBS) tools/test_matrix $(ARGS)
+	@JOBS=$(JOBS) VENV=$(VENV) tools/test_matrix $(ONLY) -- $(ARGS)
 
 lint: setup ## Check style and types
 	$(BIN)/ruff check .

@@ -138,7 +138,7 @@ def test_a_recording_json_that_says_nothing_about_the_length_leaves_it_to_the_im
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{\n"n_frames": 5,\n}', r"recording\.json:3: this is not JSON"),
+        (b'{\n"n_frames": 5\n"fps"}', r"recording\.json:3: this is not JSON"),
         (b"\xff\xfe", "this is not text in UTF-8"),
         (b'{"n_frames": -1}', "n_frames is -1; write the number of frames"),
         (b"[]", r"recording\.json:1: this is no description of a recording"),

@@ -132,6 +132,15 @@ def test_single_frames_of_a_video_are_those_that_come_in_order(tmp_path: Path, n
         np.testing.assert_array_equal(image, in_order[number])
 
 
+def test_a_video_is_read_without_messages_that_could_block_it(tmp_path: Path, lamp: Procedure) -> None:
+    import av
+
+    source = open_source(str(write_video(tmp_path / "a.mp4")), lamp)
+    av.logging.set_level(av.logging.ERROR)  # as older torchvisions do
+    assert watch(source)[1] is None
+    assert av.logging.get_level() is None
+
+
 def test_a_video_that_was_filmed_upright_is_turned_upright(tmp_path: Path, lamp: Procedure) -> None:
     path = write_video(tmp_path / "a.mp4", n=3)
     plain = [frame.image for frame in watch(open_source(str(path), lamp))[0]]

@@ -216,7 +216,7 @@ def test_what_makes_no_sense_is_refused_with_its_entry_and_cure(
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ('[\n  {"id": 0,}\n]', 2, "this is not JSON: .*column 12"),
+        ('[\n  {"id": 0 "x"}\n]', 2, "this is not JSON: .*column 12"),
         ("", 1, "this is not JSON: expecting value .column 1"),
         ("name: lamp\n", 1, "this is not JSON"),
         ("[" * 100_000, 1, "this is not JSON: brackets are nested too deeply"),

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,7 +221,6 @@ def test_ctrl_c_leaves_no_process_and_nothing_half_written(tmp_path: Path) -> No
             workers=1,
             on_progress=interrupt,
         )
-    time.sleep(0.2)
     assert not list((tmp_path / "out" / "recordings" / "train").iterdir())
     if Path("/proc").is_dir():
         mine = [

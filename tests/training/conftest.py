@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +28,28 @@ train_encoder: {epochs: 2, batches_per_epoch: 3, optimiser: adamw, learning_rate
 train_temporal: {epochs: 2, batches_per_epoch: 4, batch_size: 8, optimiser: adamw, warmup_epochs: 0, frame_drop: 0.1}
 train_joint: {epochs: 1, batches_per_epoch: 2, batch_size: 2, optimiser: adamw, warmup_epochs: 0}
 """
+
+
+@pytest.fixture
+def start_processes() -> Callable[[list[str]], subprocess.CompletedProcess[str]]:
+    """Runs a command that starts processes of its own, which end with it, also if the test's time is up.
+
+    How long starting takes depends on what else the machine does: only the test as a whole has a limit.
+    """
+
+    def start(words: list[str]) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(words, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        try:
+            out, err = process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return start
 
 
 def picture(bits: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,8 +60,9 @@ def test_a_process_killed_in_the_middle_ends_after_resuming_where_an_uninterrupt
     assert all(torch.equal(killed.tensors[name], whole.tensors[name]) for name in whole.tensors)
 
 
+@pytest.mark.timeout(900)  # two processes import torch
 def test_two_processes_train_what_one_trains_with_the_same_batch(
-    world: Path, settings_file: Path, tmp_path: Path
+    world: Path, settings_file: Path, tmp_path: Path, start_processes: Callable[..., Any]
 ) -> None:
     """Without dropped frames, whose random numbers belong to a process."""
     settings = {"frame_drop": 0, "select_by": "loss", "optimiser": "sgd", "learning_rate": 0.1}
@@ -67,14 +70,7 @@ def test_two_processes_train_what_one_trains_with_the_same_batch(
     for name in ("one", "two"):
         assert here("encoder", world, settings_file, tmp_path / name, *still) == 0
     assert here("temporal", world, settings_file, tmp_path / "one", *still) == 0
-    done = subprocess.run(
-        command("temporal", world, settings_file, tmp_path / "two", *still, "--devices", "2"),
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = start_processes(command("temporal", world, settings_file, tmp_path / "two", *still, "--devices", "2"))
     assert done.returncode == 0, done.stderr
     one, two = (load_checkpoint(tmp_path / name / "temporal" / "best") for name in ("one", "two"))
     assert two.metrics["validation"]["loss"] == pytest.approx(one.metrics["validation"]["loss"], rel=1e-4)

@@ -6,9 +6,8 @@ This file is also the program that the processes run.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +56,17 @@ def train(stage: str, world: Path, settings: Path, folder: Path, encoder: Path, 
     return record
 
 
+@pytest.mark.timeout(900)  # two processes import torch
 @pytest.mark.parametrize("stage", ["encoder", "temporal"])
 def test_two_processes_share_every_batch_and_have_the_loss_curve_of_one(
-    stage: str, world: Path, settings_file: Path, tmp_path: Path
+    stage: str, world: Path, settings_file: Path, tmp_path: Path, start_processes: Callable[..., Any]
 ) -> None:
     encoder = tmp_path / "first" / "encoder" / "best"
     one = train("encoder", world, settings_file, tmp_path / "first", encoder, devices=1)
     if stage == "temporal":
         one = train(stage, world, settings_file, tmp_path / "one", encoder, devices=1)
     words = [stage, world, settings_file, tmp_path / "two", encoder, tmp_path]
-    done = subprocess.run(
-        [sys.executable, __file__, *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = start_processes([sys.executable, __file__, *map(str, words)])
     assert done.returncode == 0, done.stderr
     two = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert two[0]["loss"] == pytest.approx(one.loss, rel=1e-3)

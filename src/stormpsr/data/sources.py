@@ -263,6 +263,9 @@ class Video(FrameSource):
         """The opened video; what FFmpeg complains of is said in our words, for its own show the address."""
         import av
 
+        # PyAV's own default. Older torchvisions switch FFmpeg's messages on: a decoding thread that has one waits for
+        # Python while Python, in a jump, waits for the thread.
+        av.logging.set_level(None)
         more: dict[str, Any] = {"timeout": _PATIENCE_SECONDS} if self.is_live else {}
         if self._address.startswith("rtsp"):
             more["options"] = {"rtsp_transport": "tcp"}

@@ -201,6 +201,7 @@ class _Pool:
                             answer.update(message)
                 except BaseException:
                     process.terminate()
+                    process.wait()  # after a KeyboardInterrupt, Popen itself waits a quarter of a second only
                     raise
             errors.seek(0)
             return process.returncode, {**answer, "stderr": errors.read()}
