@@ -58,6 +58,15 @@ def test_out_writes_a_label_file_per_recording(cli: Call, command: Arguments) ->
     assert Path("new/predicted/1_build.csv").read_text() == expected
 
 
+def test_alarms_are_no_steps(cli: Call, command: Arguments, write: Call) -> None:
+    """Detections that go back and forth hint at a foot that sits wrongly: the filter gives an alarm."""
+    flicker = "".join(f"1_build,{frame},{1 + frame // 3 % 2},0.97,0,0,1,1\n" for frame in range(90))
+    write("detections/any.csv", HEADER + flicker)
+    outcome = cli(*command, "--method", "filter", "--out", "predicted")
+    assert outcome.out.startswith("1_build: 0 steps (filter)")
+    assert Path("predicted/1_build.csv").read_text() == ""
+
+
 @pytest.mark.parametrize("protocol", ["paper", "industreal", "storm"])
 @pytest.mark.parametrize("method", ["naive", "confidence", "expected"])
 def test_decode_then_score_equals_the_library(

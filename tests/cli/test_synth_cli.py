@@ -54,6 +54,13 @@ def test_a_preview_is_a_page_and_two_images(made: Path, capsys: pytest.CaptureFi
     assert "http" not in page  # needs no network
 
 
+def test_every_so_many_frames_can_be_drawn(tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    assert main(["synth", "generate", str(out), *TINY, "--every", "10", "--workers", "1"]) == 0
+    assert json.loads((out / "dataset.json").read_text())["frame_step"] == 10
+    assert sorted(path.name for path in out.rglob("*.jpg")) == ["000000.jpg", "000010.jpg", "000020.jpg"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -61,6 +68,8 @@ def test_a_preview_is_a_page_and_two_images(made: Path, capsys: pytest.CaptureFi
         (["--product", "spaceship"], "spaceship"),
         (["--profile", "slow"], "no profile 'slow'"),
         (["--occlusion", "7"], "--occlusion"),
+        (["--every", "0"], "--every"),
+        (["--every", "4", "--video"], "a video cannot leave frames out"),
         (["--train", "0", "--val", "0", "--test", "0"], "no recordings are asked for"),
     ],
 )

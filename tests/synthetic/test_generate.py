@@ -152,6 +152,8 @@ def test_a_folder_with_another_set_is_refused(made: Made, tmp_path: Path) -> Non
         ({"occlusion": 2.0}, "occlusion is 2"),
         ({"profile": "slow"}, "no profile 'slow'"),
         ({"seed": -1}, "seed is -1"),
+        ({"frame_step": 0}, "every 0th frame"),
+        ({"frame_step": 4, "video": True}, "a video cannot leave frames out.*leave --video out"),
         ({"rates": {"train": ErrorRates(1.5, 0, 0, 0)}}, r"error_rate of train is 1\.5"),
     ],
 )
@@ -241,6 +243,36 @@ def test_a_video_has_as_many_frames_as_the_labels_say(tmp_path: Path) -> None:
         frames = sum(1 for _ in container.decode(video=0))
     assert frames == json.loads((folder / "recording.json").read_text())["n_frames"] == 20
     assert not (folder / "rgb").exists()
+
+
+def test_a_recording_may_have_images_of_every_fourth_frame_only(tmp_path: Path) -> None:
+    from stormpsr.data.dataset import Dataset
+
+    whole = tiny(size=32, max_seconds=3.0, occlusion=0.0, counts={"train": 1, "val": 0, "test": 0})
+    folders = []
+    for step in (1, 4):
+        spec = replace(whole, frame_step=step)
+        generate(tmp_path / str(step), spec, workers=1)
+        folders.append(recording_folder(tmp_path / str(step), spec.recordings(PRODUCT)[0]))
+    drawn, sparse = (files_of(folder) for folder in folders)
+    drawn_at = range(0, 30, 4)
+    images = {f"rgb/{frame:06d}.jpg" for frame in drawn_at}
+    assert {name for name in sparse if name.startswith("rgb/")} == images
+    for name in (STATES_FILE, STEPS_FILE, STEPS_WITH_ERRORS_FILE, *images):
+        assert sparse[name] == drawn[name], name  # same frames, same labels: nothing else has changed
+
+    procedure = Procedure.load(folders[1] / "procedure.yaml")
+    boxes = [read_coco_boxes(folder / "OD_labels.json", procedure) for folder in folders]
+    assert boxes[1]
+    assert boxes[1] == [box for box in boxes[0] if box.frame in drawn_at]
+    about = json.loads(sparse["recording.json"])
+    assert (about["n_frames"], about["frame_step"], about["counts"]["frames"]) == (30, 4, len(drawn_at))
+
+    (recording,) = Dataset.open(tmp_path / "4", split="train")
+    assert (recording.n_frames, len(recording.states_FC)) == (30, 30)
+    assert [frame.index for frame in recording.frames()] == list(drawn_at)
+    (last,) = recording.images_at([29])
+    assert (last == next(recording.images_at([28]))).all()
 
 
 def test_labels_convert_into_each_other_and_pass_the_audit(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def decode_command(
 
     Example: stormpsr decode detections/ --procedure industreal --method expected --out predictions/
     """
+    from stormpsr.data.events import completions
     from stormpsr.data.labels import write_steps
     from stormpsr.decoding.methods import decode
 
@@ -75,7 +76,7 @@ def decode_command(
     for name, rows in tables.items():
         named = loaded.variant_of_recording(name)
         chosen = variant or (named.name if named else None)
-        events[name] = decode(rows, loaded, chosen, method, **own)
+        events[name] = completions(decode(rows, loaded, chosen, method, **own))  # files of steps have no alarms
     print_notes(notes)
     for name, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
