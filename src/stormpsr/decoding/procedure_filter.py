@@ -504,7 +504,7 @@ class FilterSettings:
     install_threshold: float = 0.6  # an expected step is reported at this probability
     removal_threshold: float = 0.8  # an expected removal
     unexpected_threshold: float = 0.99  # steps that the variant does not expect
-    wrong_threshold: float = 0.9  # a part that sits wrongly
+    wrong_threshold: float = 0.7  # a part that sits wrongly; not tuned, because no score of completions tells
     block_components: int = 5  # joint states are exact for so many components that depend on each other
     fitted: bool = False  # whether the model's folder holds learned parameters
     unexpected: Literal["drop", "report"] | None = None  # None: report
@@ -620,7 +620,6 @@ class ProcedureFilter(Decoder):
         "install_threshold": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         "removal_threshold": (0.6, 0.8, 0.9, 0.95),
         "unexpected_threshold": (0.9, 0.97, 0.99, 0.999),
-        "wrong_threshold": (0.3, 0.5, 0.7, 0.9),
     }
 
     def __init__(
@@ -761,7 +760,7 @@ class FilterGrid:
 
     def __init__(self, procedure: Procedure, variant: str | None, settings: Sequence[FilterSettings]) -> None:
         thresholds = set(ProcedureFilter.grid)
-        apart = [entry.name for entry in fields(FilterSettings) if entry.name not in thresholds]
+        apart = [entry.name for entry in fields(FilterSettings) if entry.name not in (*thresholds, "wrong_threshold")]
         if len({tuple(getattr(own, name) for name in apart) for own in settings}) > 1:
             raise InputError("settings of one batch may differ in their thresholds only")
         chosen, first = procedure.variant(variant), settings[0]
