@@ -181,7 +181,7 @@ class Page:
         else:
             path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
             done = subprocess.run(
-                ["bash", "-c", command], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120
+                ["bash", "-c", command], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
             )
             code, printed = done.returncode, done.stdout + done.stderr
         may_fail = "error: " in shown
@@ -190,6 +190,7 @@ class Page:
         assert same, f"{where}: {command} is shown with\n{shown}\nbut printed\n{printed}"
 
 
+@pytest.mark.timeout(1200)  # a page may train, and the machine may be busy
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_page_does_what_it_says(
     name: str,

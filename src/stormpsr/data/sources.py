@@ -339,10 +339,11 @@ class Camera(FrameSource):
     def frames(self, start: int = 0) -> Iterator[Frame]:
         import cv2
 
-        loud = cv2.utils.logging.getLogLevel()
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # we say ourselves that there is no camera
+        messages = getattr(cv2.utils, "logging", cv2)  # the latter before OpenCV 4.13
+        loud = messages.getLogLevel()
+        messages.setLogLevel(0)  # silent: we say ourselves that there is no camera
         camera: Any = cv2.VideoCapture(self.index)
-        cv2.utils.logging.setLogLevel(loud)
+        messages.setLogLevel(loud)
         try:
             if not camera.isOpened():
                 raise InputError(f"there is no camera {self.index}", cure="plug it in, or try another index")
