@@ -223,8 +223,19 @@ def test_images_of_the_right_size_are_read_from_their_files_and_fill_no_disk(
 ) -> None:
     cache = FrameCache(tmp_path / "cache", SIZE)
     assert cache.missing_bytes([recording.source]) == 0
+    assert not cache.is_filled(recording.source)
     assert_array_equal(cache.frames(recording.source)[5], picture(5))
-    assert not cache.folder.exists()
+    assert cache.is_filled(recording.source)
+    assert sum(path.stat().st_size for path in cache.folder.rglob("*") if path.is_file()) < 100
+
+
+def test_a_damaged_image_of_the_right_size_is_named_before_anything_is_read(
+    recording: Recording, tmp_path: Path
+) -> None:
+    cut = recording.path / "rgb" / "000005.png"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"000005\.png: this is not an image; it may be cut short"):
+        FrameCache(tmp_path / "cache", SIZE).frames(recording.source)
 
 
 def test_a_full_cache_reads_no_image_again(recording: Recording, tmp_path: Path) -> None:

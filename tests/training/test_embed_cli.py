@@ -16,6 +16,7 @@ import torch
 
 from stormpsr.cli.main import main
 from stormpsr.config import parse_config
+from stormpsr.data.images import read_image
 from stormpsr.models.checkpoint import load_checkpoint, save_checkpoint
 from stormpsr.models.stream import build_encoder
 from stormpsr.procedure.model import Procedure
@@ -42,10 +43,11 @@ def test_every_frame_of_every_recording_is_embedded(
     shown = json.loads(capsys.readouterr().out)
     assert (len(shown["recordings"]), shown["frames"]) == (5, 300)
     rows = np.fromfile(tmp_path / "store" / "val" / "01_build.rows", dtype=np.float32).reshape(60, 16)
-    images = np.fromfile(tmp_path / "store" / "cache" / "frames-32" / "val" / "01_build" / "rgb.rows", dtype=np.uint8)
+    (folder,) = (path for path in world.rglob("rgb") if path.parts[-3:-1] == ("val", "01_build"))
+    images = np.stack([read_image(path) for path in sorted(folder.iterdir())])
     encoder = load_checkpoint(checkpoint).encoder()
     with torch.inference_mode():
-        expected = encoder.embed(torch.from_numpy(images.reshape(60, 32, 32, 3))).numpy()
+        expected = encoder.embed(torch.from_numpy(images)).numpy()
     np.testing.assert_allclose(rows, expected, atol=1e-4)
     header = json.loads((tmp_path / "store" / "val" / "01_build.json").read_text())
     assert header["made_from"]["fps"] == 10

@@ -63,7 +63,7 @@ MethodsOption = Annotated[
     typer.Option(
         metavar="METHOD",
         help=f"Decoding method; may be repeated: {method_help()}",
-        show_default="each stream alone, and both",
+        show_default="each stream alone, both, and the filter once it is fitted",
     ),
 ]
 UnexpectedOption = Annotated[

@@ -20,7 +20,7 @@ from stormpsr.data.images import GEOMETRY, Image, image_size, letterbox
 from stormpsr.data.row_file import RowFile
 from stormpsr.data.sources import FrameSource, ImageFolder, rows_that_show
 from stormpsr.errors import InputError
-from stormpsr.files import check_room, read_json_object
+from stormpsr.files import check_room, read_json_object, write_text
 
 _ROWS_AT_ONCE = 64
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
@@ -106,9 +106,27 @@ class FrameCache:
             return False
         return image_size(source.file(source.numbers()[0])) == (self.image_size, self.image_size)
 
+    def _check_files(self, source: ImageFolder, numbers: Numbers, on_progress: OnProgress | None) -> None:
+        """Decode images once, so that one that is damaged is named now and not after hours of training."""
+        mark = self._checked(source)
+        if mark.is_file() and mark.read_text() == source.fingerprint():
+            return
+        chosen = source.numbers() if numbers == "all" else sorted(set(numbers))
+        for done, _ in enumerate(source.images_at(chosen), start=1):
+            if on_progress and (done % _ROWS_AT_ONCE == 0 or done == len(chosen)):
+                on_progress(done, len(chosen))
+        if numbers == "all":
+            write_text(mark, source.fingerprint())
+
+    def _checked(self, source: FrameSource) -> Path:
+        return self.folder.joinpath(*source.path.resolve().parts[-3:]).with_suffix(".checked")
+
     def is_filled(self, source: FrameSource) -> bool:
         """Whether no image of a source needs to be looked at any more."""
-        return not self.has_files(source) and self.rows(source).is_complete
+        if self.has_files(source):
+            mark = self._checked(source)
+            return mark.is_file() and mark.read_text() == source.fingerprint()
+        return self.rows(source).is_complete
 
     def check_room(self, sources: Iterable[FrameSource]) -> None:
         """Complain if the disk cannot hold them all, before the first is decoded."""
@@ -140,6 +158,7 @@ class FrameCache:
     def frames(self, source: FrameSource, numbers: Numbers = "all", on_progress: OnProgress | None = None) -> Frames:
         """Frames of a source, made first where they are missing; they are read from disk when they are asked for."""
         if self.has_files(source) and isinstance(source, ImageFolder):
+            self._check_files(source, numbers, on_progress)
             return FrameFiles(source, self.image_size)
         self.fill(source, numbers, on_progress)
         rows, chosen = self._plan(source, numbers)
