@@ -56,7 +56,7 @@ Protocol = Annotated[
     typer.Option(help="The paper's definitions, or what one of the two published programs computes."),
 ]
 MethodOption = Annotated[
-    str | None, typer.Option(metavar="METHOD", help=f"Decoding method: {method_help()}", show_default="average")
+    str | None, typer.Option(metavar="METHOD", help=f"Decoding method: {method_help()}", show_default="the model's")
 ]
 MethodsOption = Annotated[
     list[str] | None,

@@ -81,9 +81,9 @@ class Recognizer:
     ) -> Recognizer:
         """A recogniser from a model's folder, or a shipped one by name.
 
-        method: one of `decoding.methods`, or a class of one's own, `package.module:Class`. The default is the model's own
-        (`method` in recognizer.yaml), else `average`, both streams; where one is missing, the other one decides alone,
-        and `notes` says so.
+        method: one of `decoding.methods`, or a class of one's own, `package.module:Class`. The default is the model's
+        own (`method` in recognizer.yaml), else `average`, both streams; where one is missing, the other one decides
+        alone, and `notes` says so.
         variant: the procedure's first where none is given.
         device: where the networks compute: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
         unexpected: whether steps that the variant does not expect are dropped or reported. Where it is not given, the
