@@ -208,3 +208,11 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: lamp\n")
     with pytest.raises(InputError, match="does not describe a recogniser"):
         load_settings(tmp_path / "a.yaml")
+
+
+def test_a_shipped_model_is_found_beside_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("vehicle").mkdir()
+    assert (resolve_model("vehicle") / "recognizer.yaml").is_file()
+    Path("vehicle/recognizer.yaml").touch()
+    assert resolve_model("vehicle") == Path("vehicle")

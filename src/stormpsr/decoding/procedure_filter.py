@@ -306,7 +306,7 @@ class FilterParameters:
     """What is learned. Without an emission, only detections are heard, by a rule that fits published detectors."""
 
     log_seconds_R: Floats = field(default_factory=lambda: np.log(list(RATES.values())))
-    gain: float = 0.35  # what one tick of evidence counts for
+    gain: float = 0.15  # what one tick of evidence counts for
     ticks: int = 1  # the most that one word stands for: the stride at which the networks ran when it was learned
     layers: tuple[tuple[Floats, Floats], ...] = ()  # weights and biases of the emission
 
@@ -382,12 +382,12 @@ def detection_likelihood(detections: Sequence[StateDetection] | None, procedure:
         return None
     sure = min(max(best.confidence, 0.05), 0.98)
     # a detection that is not right is usually right about most components all the same
-    miss = 0.25 * (1 - sure) + 0.01
+    miss = 0.5 * (1 - sure) + 0.05
     likelihood_C3 = np.empty((len(bits), 3))
     installed_C = np.array(bits) == 1
     likelihood_C3[:, ABSENT] = np.where(installed_C, miss, 1 - miss)
     likelihood_C3[:, CORRECT] = np.where(installed_C, 1 - miss, miss)
-    likelihood_C3[:, WRONG] = np.where(installed_C, 0.5, 0.3)  # it may be taken for either
+    likelihood_C3[:, WRONG] = 0.5  # it may be taken for either
     return np.asarray(np.log(likelihood_C3))
 
 
@@ -499,11 +499,11 @@ class Belief:
 # ---------------------------------------------------------------------- decisions
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """When a belief becomes an event."""
+    """When a belief becomes an event. The defaults are for detections alone; a fitted filter has its own."""
 
-    install_threshold: float = 0.6  # an expected step is reported at this probability
-    removal_threshold: float = 0.8  # an expected removal
-    unexpected_threshold: float = 0.99  # steps that the variant does not expect
+    install_threshold: float = 0.95  # an expected step is reported at this probability
+    removal_threshold: float = 0.95  # an expected removal
+    unexpected_threshold: float = 0.98  # steps that the variant does not expect
     wrong_threshold: float = 0.7  # a part that sits wrongly; not tuned, because no score of completions tells
     block_components: int = 5  # joint states are exact for so many components that depend on each other
     fitted: bool = False  # whether the model's folder holds learned parameters

@@ -237,14 +237,13 @@ def shipped_models() -> list[str]:
 
 def resolve_model(name: str | Path) -> Path:
     """The folder of a model, given as a path or by the name of a shipped one."""
-    path = Path(name)
+    path, known = Path(name), shipped_models()
+    if str(name) in known and not (path / SETTINGS_FILE).is_file():  # a data set may have the same name
+        return Path(str(resources.files("stormpsr") / "weights" / str(name)))
     if path.is_dir():
         return path
     if path.exists():
         raise InputError("this is a file", path=path, cure="give the folder of a model")
-    known = shipped_models()
-    if str(name) in known:
-        return Path(str(resources.files("stormpsr") / "weights" / str(name)))
     there = f"or one of the shipped models: {', '.join(known)}" if known else "this installation ships none"
     raise InputError(f"there is no model {str(name)!r}", cure=f"give the folder of a model ({there})")
 
