@@ -22,7 +22,6 @@ from stormpsr.decoding.procedure_filter import (
     FilterGrid,
     FilterParameters,
     FilterSettings,
-    Needs,
     ProcedureFilter,
     find_blocks,
 )
@@ -54,7 +53,7 @@ def chain(n: int, links: Sequence[tuple[int, int]] | None = None) -> Procedure:
 
 def exact(procedure: Procedure, words: Sequence[np.ndarray], ticks: int, gain: float) -> np.ndarray:
     """The marginals by brute force: one Markov chain over all joint states, stepped in tiny steps."""
-    needs, n, expected = Needs.of(procedure), procedure.n_components, procedure.variant().expected
+    needs, n, expected = procedure.needs, procedure.n_components, procedure.variant().expected
     states = list(product(range(3), repeat=n))
     index = {state: i for i, state in enumerate(states)}
     flow = np.zeros((len(states), len(states)))

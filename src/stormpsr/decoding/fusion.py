@@ -242,12 +242,8 @@ class NeededSteps:
 
     def __init__(self, procedure: Procedure, expected: Collection[int]) -> None:
         """`expected`: the steps that can be reported at all; needs that only others could meet count as met."""
-        names = [component.name for component in procedure.components]
-        self._choices = [
-            tuple(tuple(names.index(other) for other in choice) for choice in procedure.order.get(name, ()))
-            for name in names
-        ]
-        steps = {kind: [procedure.step_id(k, kind) for k in range(len(names))] for kind in StepKind}
+        self._needs = procedure.needs
+        steps = {kind: [procedure.step_id(k, kind) for k in range(procedure.n_components)] for kind in StepKind}
         self._install, self._remove = steps[StepKind.INSTALL], steps[StepKind.REMOVE]
         self._expected = frozenset(expected)
 
@@ -274,7 +270,7 @@ class NeededSteps:
     def _missing(self, state: list[int], component: int, evidence_of: Callable[[int], float]) -> list[int]:
         """One component for each need that is not met and can be."""
         chosen = []
-        for choice in self._choices[component]:
+        for choice in self._needs.choices[component]:
             possible = [other for other in choice if self._install[other] in self._expected]
             if possible and not any(state[other] == 1 for other in choice):
                 chosen.append(max(possible, key=lambda other: evidence_of(self._install[other])))
@@ -282,14 +278,5 @@ class NeededSteps:
 
     def _in_the_way(self, state: list[int], component: int) -> list[int]:
         """Components that cannot stay without this one."""
-        return [
-            other
-            for other, choices in enumerate(self._choices)
-            if state[other] == 1
-            and self._remove[other] in self._expected
-            and any(component in choice and not self._met(state, choice, component) for choice in choices)
-        ]
-
-    @staticmethod
-    def _met(state: list[int], choice: tuple[int, ...], without: int) -> bool:
-        return any(state[other] == 1 for other in choice if other != without)
+        present = [other for other, bit in enumerate(state) if bit == 1]
+        return [other for other in self._needs.carried_by(component, present) if self._remove[other] in self._expected]

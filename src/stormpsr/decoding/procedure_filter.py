@@ -42,7 +42,7 @@ from stormpsr.decoding.predictions import (
 )
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
-from stormpsr.procedure.model import Procedure, StateBits, StateKind, StepKind, Variant
+from stormpsr.procedure.model import Needs, Procedure, StateBits, StateKind, StepKind, Variant
 
 Floats = NDArray[np.float64]
 ABSENT, CORRECT, WRONG = range(3)
@@ -65,56 +65,12 @@ _RATE = {name: number for number, name in enumerate(RATES)}
 
 
 # ---------------------------------------------------------------------- what belongs together
-@dataclass(frozen=True, eq=False)
-class Needs:
-    """What every component needs, as indices: of each choice one suffices."""
-
-    choices: tuple[tuple[tuple[int, ...], ...], ...]
-
-    @classmethod
-    def of(cls, procedure: Procedure) -> Needs:
-        index = procedure.component_index
-        return cls(
-            tuple(
-                tuple(tuple(index[name] for name in choice) for choice in procedure.order.get(component.name, ()))
-                for component in procedure.components
-            )
-        )
-
-    def met(self, component: int, present: Collection[int]) -> bool:
-        return all(any(other in present for other in choice) for choice in self.choices[component])
-
-    def carried_by(self, component: int, present: Collection[int]) -> list[int]:
-        """The present components that cannot stay without this one."""
-        return [
-            other
-            for other in present
-            if any(
-                component in choice and not (set(choice) - {component}) & set(present) for choice in self.choices[other]
-            )
-        ]
-
-    @cached_property
-    def depth(self) -> tuple[int, ...]:
-        """How many steps must come before each component's, along the shortest way."""
-        found: dict[int, int] = {}
-
-        def of(component: int) -> int:
-            if component not in found:
-                found[component] = 0  # whatever a procedure that was not checked may say
-                needed = [min(of(other) for other in choice) for choice in self.choices[component] if choice]
-                found[component] = 1 + max(needed) if needed else 0
-            return found[component]
-
-        return tuple(of(component) for component in range(len(self.choices)))
-
-
 def find_blocks(procedure: Procedure, most: int) -> list[tuple[int, ...]]:
     """Components that depend on each other, together; groups of more than `most` are cut where the fewest links are.
 
     A component that no variant ever moves ties nothing together: it is what it is.
     """
-    needs, n = Needs.of(procedure), procedure.n_components
+    needs, n = procedure.needs, procedure.n_components
     moved = {procedure.step(step).component_index for v in procedure.variants.values() for step in v.expected}
     linked: list[set[int]] = [set() for _ in range(n)]
     for component, choices in enumerate(needs.choices):
@@ -397,7 +353,7 @@ class Belief:
 
     def __init__(self, procedure: Procedure, variant: Variant, parameters: FilterParameters, most: int) -> None:
         self.procedure, self.variant, self.parameters = procedure, variant, parameters
-        self._blocks, self._needs = Blocks.of(procedure, most), Needs.of(procedure)
+        self._blocks, self._needs = Blocks.of(procedure, most), procedure.needs
         self._is_SX = self._blocks.is_SX
         self._nothing_13 = np.zeros((1, 3))
         self._steps: dict[tuple[int, frozenset[int], int], Floats] = {}  # block, what is present elsewhere, ticks
@@ -543,7 +499,7 @@ class _Decisions:
             ]
         )
         self._expects = expects
-        self._needs = Needs.of(procedure)
+        self._needs = procedure.needs
         self._depth = self._needs.depth
         self.reset()
 

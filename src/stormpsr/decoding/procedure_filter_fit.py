@@ -26,7 +26,6 @@ from stormpsr.decoding.procedure_filter import (
     Blocks,
     FilterParameters,
     Moves,
-    Needs,
     emission,
     features_of,
     transition,
@@ -127,7 +126,7 @@ class _Table:
 
 def _chunks(tables: Sequence[_Table], procedure: Procedure, variant: Variant, blocks: Blocks) -> _Chunks:
     cuts = [(table, start) for table in tables for start in range(0, len(table.tick_T), _CHUNK)]
-    n_components, needs = procedure.n_components, Needs.of(procedure)
+    n_components, needs = procedure.n_components, procedure.needs
     feature_NTCF = torch.zeros(len(cuts), _CHUNK, n_components, len(FEATURES))
     truth_NTC = torch.zeros(len(cuts), _CHUNK, n_components, dtype=torch.long)
     counts_NT = torch.zeros(len(cuts), _CHUNK)

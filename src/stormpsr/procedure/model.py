@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cached_property
@@ -115,6 +115,40 @@ class Variant:
     expected: tuple[int, ...]  # step ids that belong to it, ascending
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What every component needs, as indices: of each choice one suffices."""
+
+    choices: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def met(self, component: int, present: Collection[int]) -> bool:
+        return all(any(other in present for other in choice) for choice in self.choices[component])
+
+    def carried_by(self, component: int, present: Collection[int]) -> list[int]:
+        """The present components that cannot stay without this one."""
+        return [
+            other
+            for other in sorted(present)
+            if any(
+                component in choice and not (set(choice) - {component}) & set(present) for choice in self.choices[other]
+            )
+        ]
+
+    @cached_property
+    def depth(self) -> tuple[int, ...]:
+        """How many steps must come before each component's, along the shortest way."""
+        found: dict[int, int] = {}
+
+        def of(component: int) -> int:
+            if component not in found:
+                found[component] = 0  # whatever a procedure that was not checked may say
+                needed = [min(of(other) for other in choice) for choice in self.choices[component] if choice]
+                found[component] = 1 + max(needed) if needed else 0
+            return found[component]
+
+        return tuple(of(component) for component in range(len(self.choices)))
+
+
 Place = tuple[str | int, ...]  # the keys and list indices that lead to a value in a procedure's file
 Complaint = tuple[Place, str, str]  # where, what is wrong, and the cure
 _UNREACHABLE = "it cannot be reached: the order does not allow these components without others"
@@ -154,6 +188,17 @@ class Procedure:
     @cached_property
     def component_index(self) -> Mapping[str, int]:
         return {component.name: k for k, component in enumerate(self.components)}
+
+    @cached_property
+    def needs(self) -> Needs:
+        """The order, by the components' indices."""
+        index = self.component_index
+        return Needs(
+            tuple(
+                tuple(tuple(index[name] for name in choice) for choice in self.order.get(component.name, ()))
+                for component in self.components
+            )
+        )
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
