@@ -31,10 +31,10 @@ Make = Callable[..., Batches]
 
 @pytest.fixture
 def batches(tmp_path: Path) -> Make:
-    def make(frames: FrameSet, **settings: float) -> Batches:
+    def make(frames: FrameSet, image_size: int = 64, **settings: float) -> Batches:
         chosen = replace(BatchSettings(), **settings)  # type: ignore[arg-type]
         training = TrainingSettings(steps=7, seed=3, batch=chosen, augmentation=UNCHANGED)
-        return Batches(frames, FrameCache(tmp_path / "cache", 64), training)
+        return Batches(frames, FrameCache(tmp_path / "cache", image_size), training)
 
     return make
 
@@ -132,7 +132,7 @@ def test_processes_share_a_batch_and_leave_nothing_out(batches: Make, frames: Fr
 
 
 def test_only_frames_that_some_step_draws_are_decoded(lamp_data: Path, batches: Make, frames: FrameSet) -> None:
-    made = batches(frames, batch_size=2)
+    made = batches(frames, image_size=48, batch_size=2)
     (cached,) = made._squares.values()
     drawn = {frame.frame for step in range(7) for frame in made._draw_step(np.random.default_rng((3, step)))}
     assert set(cached.number_F.tolist()) == drawn
