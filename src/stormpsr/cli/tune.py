@@ -97,8 +97,9 @@ def tune_command(
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
         rules = {"max_delay_seconds": max_delay, "slack": slack, "among": among}
-        # only a comparison of all methods says which one is to decide
-        best = best_method(chosen, objective) if set(chosen) >= set(loaded.methods) else None
+        # only a comparison of all methods says which one is to decide; one that has not learned is none to compare
+        ready = {name: own for name, own in chosen.items() if getattr(own.settings, "fitted", True)}
+        best = best_method(ready, objective) if set(chosen) >= set(loaded.methods) else None
         store_tuned(loaded, chosen, about | rules, best)
     drawn = _draw(plot, loaded.path, scored, chosen, f"{data.name}, {split}: {len(labelled)} recordings", dry_run)
     if as_json:

@@ -10,7 +10,7 @@ Shape legend: as in `procedure_filter`; N chunks, T predictions of a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -41,7 +41,6 @@ _STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 240, 0.015, 0.01
 _SCALE_RATE = 0.05  # learning rate of gain and mean times, which are logarithms
 _LEAST_PROBABILITY = 1e-4  # so that one recording that went wrong does not rule
 _NETWORK_DROP = 0.15  # how often a network is taken away from a chunk, so that one alone is understood, too
-OnStep = Callable[[int, int], None]  # steps done, steps in all
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,6 @@ def fit_filter(
     *,
     steps: int = _STEPS,
     seed: int = 0,
-    on_step: OnStep | None = None,
 ) -> FilterParameters:
     """Parameters from labelled recordings and what the networks say of them."""
     generator = torch.Generator().manual_seed(seed)
@@ -85,7 +83,7 @@ def fit_filter(
     greatest = [_SCALE_RATE, _LEARNING_RATE]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, greatest, total_steps=steps, pct_start=0.2)
     share = torch.tensor([float(len(group.after_N)) for group in groups])
-    for step in range(steps):
+    for _ in range(steps):
         group = groups[int(torch.multinomial(share, 1, generator=generator))]
         chosen_B = torch.randperm(len(group.after_N), generator=generator)[:_CHUNKS_AT_ONCE]
         optimiser.zero_grad()
@@ -95,8 +93,6 @@ def fit_filter(
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         schedule.step()
-        if on_step:
-            on_step(step + 1, steps)
     learned = tuple((weight.detach().double().numpy(), bias.detach().double().numpy()) for weight, bias in layers)
     if not all(np.isfinite(tensor).all() for layer in learned for tensor in layer):
         raise InputError("fitting the filter diverged", cure="look for recordings with wrong labels")

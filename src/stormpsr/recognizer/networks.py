@@ -104,7 +104,8 @@ class Networks:
             squares = [view.square(self.detector.image_size) for view in views]
             found = self.detector.detect_squares(squares, min_confidence=0.0, shares_B4=self._located(views))
         else:
-            found = self.detector.detect([view.image for view in views], min_confidence=0.0)
+            least = self.settings.detector_min_confidence
+            found = self.detector.detect([view.image for view in views], min_confidence=least)
         return [self._detected(row, tick) for row, tick in zip(found, ticks, strict=True)]
 
     def _detected(self, found: Sequence[Detection], tick: int) -> Detected:

@@ -61,7 +61,9 @@ def cross_fitted(
         return
     with TemporaryDirectory() as folder:
         parts: list[Part] = []
-        for number, held_out in enumerate(_folds(recordings)):
+        folds = _folds(recordings)
+        for number, held_out in enumerate(folds):
+            on_note(f"{method} learns, part {number + 1} of {len(folds)}; it may take minutes")
             changed = replace(model, path=Path(folder) / str(number))
             changed.path.mkdir()
             others = [recording for recording in recordings if recording not in held_out]
