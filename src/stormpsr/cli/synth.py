@@ -57,6 +57,9 @@ def generate_command(
     error_rate: Rate = None,
     removal_rate: Rate = None,
     omission_rate: Rate = None,
+    unseen_faults: Annotated[
+        bool, typer.Option("--unseen-faults", help="Wrong parts sit in poses that the product keeps from training.")
+    ] = False,
     train_error_rate: Rate = None,
     train_removal_rate: Rate = None,
     val_error_rate: Rate = None,
@@ -102,6 +105,7 @@ def generate_command(
                 _first(own_removal, removal_rate, chosen.removal_rate),
                 _first(omission_rate, chosen.omission_rate),
                 chosen.uncorrected_share,
+                unseen_faults,
             )
             for split, (own_error, own_removal) in per_split.items()
         },

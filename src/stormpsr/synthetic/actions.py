@@ -23,6 +23,7 @@ class ErrorRates:
     removal_rate: float
     omission_rate: float
     uncorrected_share: float
+    unseen_faults: bool = False  # of the wrong poses, those that the product keeps from training
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,11 @@ def _work_on(table: _Table, rates: ErrorRates, together_rate: float, tidiness: f
     if component in table.next_up:
         table.next_up.remove(component)
     slips = component not in table.settled
-    n_wrong = len(table.product.parts[component].wrong_poses)
-    if slips and n_wrong and draws[1] < rates.error_rate:
+    wrong = table.product.parts[component].wrong_choices(rates.unseen_faults)
+    if slips and wrong and draws[1] < rates.error_rate:
         table.to_install.discard(component)
         table.settled.add(component)
-        table.do(StepKind.INCORRECT, [component], wrong_choice=int(draws[3] * n_wrong))
+        table.do(StepKind.INCORRECT, [component], wrong_choice=wrong[int(draws[3] * len(wrong))])
         if draws[4] >= rates.uncorrected_share:
             table.due[component] = int(draws[5] * 3)
     elif slips and draws[2] < 0.4 * rates.removal_rate and _too_early(table, component):

@@ -75,6 +75,7 @@ class Look:
     glove: Colour | None
     sleeve: Colour | None
     sleeve_share: float  # how much of the forearm the sleeve covers
+    watch: Colour | None  # at the left wrist
     hand_scale: float  # 1 is a hand 19 cm long
     # camera
     field_of_view_degrees: float  # across the image, without distortion
@@ -110,7 +111,7 @@ class Look:
             ambient=float(rng.uniform(0.3, 0.45)),
             shadow=float(rng.uniform(0.3, 0.65)),
             spares=_spares(rng, product, occupied),
-            clutter=_clutter(rng, occupied),
+            clutter=(*_instructions(np.random.default_rng((seed, 11)), occupied), *_clutter(rng, occupied)),
             material_colours={name: _hsv(rng, m.hue, m.saturation, m.value) for name, m in product.materials.items()},
             part_shade=tuple(float(x) for x in rng.uniform(0.92, 1.08, product.n_components)),
             tool_colour=_hsv(rng, (0, 1), (0.5, 0.95), (0.3, 0.85)),
@@ -118,6 +119,7 @@ class Look:
             glove=glove,
             sleeve=sleeve,
             sleeve_share=float(rng.uniform(0.25, 0.9)),
+            watch=_watch(np.random.default_rng((seed, 12))),
             hand_scale=float(np.clip(rng.normal(0.95, 0.07), 0.8, 1.1)),
             field_of_view_degrees=float(rng.uniform(58, 64)),
             distortion=float(rng.uniform(0.03, 0.16)),
@@ -198,6 +200,26 @@ def _spares(
             around = pose_matrix((place[0], place[1], 0.0), (0.0, 0.0, float(rng.uniform(0, 360))))
             spares.append(Spare(index, around @ part.rest_44))
     return tuple(spares)
+
+
+def _watch(rng: np.random.Generator) -> Colour | None:
+    return _hsv(rng, (0, 1), (0.0, 0.5), (0.08, 0.8)) if rng.random() < 0.3 else None
+
+
+def _instructions(rng: np.random.Generator, occupied: list[tuple[float, float, float]]) -> tuple[Clutter, ...]:
+    """A white sheet with dark images on it, beside the work, as in real recordings; on half of the tables."""
+    if rng.random() < 0.5:
+        return ()
+    side = float(rng.choice([-1, 1]))
+    x, y, turn = side * float(rng.uniform(0.27, 0.34)), float(rng.uniform(-0.1, 0.12)), float(rng.normal(0, 12))
+    occupied.append((x, y, 0.12))
+    sheet_44 = pose_matrix((x, y, 0.0), (0.0, 0.0, turn))
+    grey = float(rng.uniform(0.85, 0.97))
+    things = [Clutter("paper", sheet_44, 1.15, (grey, grey, grey))]
+    for along in (-0.048, 0.048):
+        colour = _hsv(rng, (0, 1), (0.0, 0.2), (0.1, 0.35))
+        things.append(Clutter("image", sheet_44 @ pose_matrix((0.0, along, 0.0), (0.0, 0.0, 0.0)), 1.0, colour))
+    return tuple(things)
 
 
 def _clutter(rng: np.random.Generator, occupied: list[tuple[float, float, float]]) -> tuple[Clutter, ...]:

@@ -358,6 +358,8 @@ def clutter_mesh(kind: str, scale: float) -> Mesh:
         return merge([body, _make("cylinder", (0, 0, 0.004), radius=0.036 * s, height=0.008), handle])
     if kind == "paper":
         return _make("box", (0, 0, 0.001), size=(0.13 * s, 0.18 * s, 0.002))
+    if kind == "image":  # printed on a sheet
+        return _make("box", (0, 0, 0.0015), size=(0.11 * s, 0.075 * s, 0.003))
     if kind == "tray":
         floor = _make("box", (0, 0, 0.003), size=(0.14 * s, 0.10 * s, 0.006))
         walls = [_make("box", (0, y * s, 0.012), size=(0.14 * s, 0.005, 0.024)) for y in (-0.048, 0.048)]

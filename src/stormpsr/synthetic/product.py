@@ -65,6 +65,7 @@ class WrongPose:
 
     name: str
     pose_44: Floats  # to the assembly's frame
+    unseen: bool = False  # kept from training, to measure what a recogniser makes of faults that it has never seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,10 @@ class Part:
     needs_tool: bool
     sits_on: tuple[str, ...]  # the parts it is fixed to; while it is seated they cannot be taken off
     replaces: str | None  # the part whose place it takes; never both
+
+    def wrong_choices(self, unseen: bool = False) -> list[int]:
+        """Numbers of the wrong poses that are drawn: those for training, or those that are kept from it."""
+        return [number for number, wrong in enumerate(self.wrong_poses) if wrong.unseen == unseen]
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -238,6 +243,7 @@ class _Wrong(_Table):
     name: str
     shift: Triple = (0.0, 0.0, 0.0)
     turn: Triple = (0.0, 0.0, 0.0)
+    unseen: bool = False
 
 
 class _Part(_Placed):
@@ -334,7 +340,7 @@ class _Reader:
         if np.allclose(pose_44, right_44, atol=1e-6):
             problem = f"the wrong pose {own.name!r} is the right one"
             raise self.document.error(problem, place, "give a shift or a turn")
-        return WrongPose(own.name, pose_44.astype(np.float32))
+        return WrongPose(own.name, pose_44.astype(np.float32), own.unseen)
 
     def check_replacements(self, parts: Sequence[Part]) -> None:
         index = self.procedure.component_index

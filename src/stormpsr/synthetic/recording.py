@@ -114,7 +114,7 @@ class DatasetSpec:
             raise InputError("no recordings are asked for", cure="give --train, --val or --test")
         for split, rates in self.rates.items():
             for name, rate in asdict(rates).items():
-                if not 0.0 <= rate <= 1.0:
+                if not isinstance(rate, bool) and not 0.0 <= rate <= 1.0:
                     raise InputError(f"{name} of {split} is {rate}", cure="rates lie between 0 and 1")
 
     def recordings(self, product: Product) -> list[RecordingSpec]:
@@ -141,7 +141,8 @@ def product_digest(product: Product) -> str:
             digest.update(piece.mesh.vertices_V3.tobytes() + piece.material.encode())
         for matrix in (part.pose_44, part.rest_44, part.approach_3, *(wrong.pose_44 for wrong in part.wrong_poses)):
             digest.update(np.ascontiguousarray(matrix, dtype=np.float32).tobytes())
-        digest.update(repr((part.needs_tool, part.sits_on, part.replaces)).encode())
+        unseen = [wrong.unseen for wrong in part.wrong_poses]
+        digest.update(repr((part.needs_tool, part.sits_on, part.replaces, unseen)).encode())
     procedure = product.procedure
     digest.update(repr((procedure.states, dict(procedure.variants), procedure.order, product.materials)).encode())
     return digest.hexdigest()[:16]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.synthetic.backdrop import ConvexPieces
-from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, forearm_pose, hand_mesh
+from stormpsr.synthetic.hands import CURL_LEVELS, HandMesh, forearm_mesh, forearm_pose, hand_mesh, watch_mesh
 from stormpsr.synthetic.look import Look
 from stormpsr.synthetic.meshes import Mesh, clutter_mesh, merge, screwdriver
 from stormpsr.synthetic.product import Part, Product
@@ -218,6 +218,10 @@ class Scene:
             cuff = (mesh.vertices_V3[:, 0] > -0.2) & ~is_sleeve
             colours[cuff] = np.asarray(look.glove, dtype=np.float32)
         self.forearms = [Actor(mesh, colours, ID_HANDS[side], 0.08) for side in (0, 1)]
+        if look.watch is not None and look.glove is None:
+            watch = watch_mesh()
+            worn = np.tile(np.asarray(look.watch, dtype=np.float32), (len(watch.vertices_V3), 1))
+            self.forearms[0] = Actor(merge([mesh, watch]), np.concatenate([colours, worn]), ID_HANDS[0], 0.2)
         self.forearm_hull = ConvexPieces.of([mesh.vertices_V3])
         for forearm in self.forearms:
             self._add(forearm.vtk_actor)

@@ -73,7 +73,7 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
     """A timeline of one frame that shows a state from a random viewpoint."""
     state = product.procedure.check_bits(bits)
     for k, bit in enumerate(state):
-        if bit == -1 and not product.parts[k].wrong_poses:
+        if bit == -1 and not product.parts[k].wrong_choices():
             raise InputError(f"component {product.parts[k].name!r} has no wrong pose", cure="add one under 'wrong'")
     if not 0 <= hands <= 1:
         raise InputError(f"hands is {hands}, but it must be from 0 to 1")
@@ -137,7 +137,7 @@ def _random_parts(
             poses[k] = pose_matrix(at, (0.0, 0.0, float(rng.uniform(0, 360)))) @ part.rest_44
         else:
             places[k] = PartPlace.SEATED if bit == 1 else PartPlace.WRONG
-            choices[k] = rng.integers(len(part.wrong_poses)) if bit == -1 else 0
+            choices[k] = rng.choice(part.wrong_choices()) if bit == -1 else 0
     return places, poses, choices
 
 
@@ -184,7 +184,7 @@ def wrong_variant(product: Product, known: Sequence[StateBits], rng: np.random.G
 
 
 def _can_be_wrong(product: Product, bits: Sequence[int]) -> list[int]:
-    return [k for k, bit in enumerate(bits) if bit == 1 and product.parts[k].wrong_poses]
+    return [k for k, bit in enumerate(bits) if bit == 1 and product.parts[k].wrong_choices()]
 
 
 def draw_states(
