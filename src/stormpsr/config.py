@@ -220,6 +220,7 @@ class EncoderTrainingConfig(_TrainingConfig):
     margin: NotNegative = 0.01  # by how much partners must be closer than strangers
     loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
     component_weight: NotNegative = 0.0  # of a second loss: is each part absent, correct, wrong? (not in the paper)
+    wrong_weight: PositiveNumber = 1.0  # in that loss, how often a wrong part counts: hardly any is
     augmentation: Literal["none", "light", "strong"] = "light"  # not in the paper
     calm_share: Share = 0.0  # of the epochs, the last ones, have light augmentation instead (not in the paper)
     held_out_share: Share = 0.0  # of the training recordings, kept for the temporal stage (not in the paper)
@@ -240,6 +241,7 @@ class TemporalTrainingConfig(_TrainingConfig):
     embedding_noise: NotNegative = 0.0  # standard deviation, in those of the embeddings (not in the paper)
     frame_drop: Share = 0.0  # share of a clip's frames that are hidden, never the last (not in the paper)
     frame_state_weight: NotNegative = 0.0  # of a second loss, the state of every frame and window; kind states only
+    wrong_weight: PositiveNumber = 1.0  # in that loss, how often a wrong part counts: hardly any is
     select_by: Literal["event_f1", "clip_f1", "loss"] = "event_f1"  # after decoding into events, per clip, or loss
 
 

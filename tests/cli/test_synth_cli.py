@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import stormpsr
 from stormpsr.cli.main import main
 
 TINY = ["--profile", "quick", "--train", "1", "--val", "0", "--test", "0", "--size", "48", "--max-seconds", "3"]
@@ -81,3 +82,22 @@ def test_bad_input_is_one_line_with_the_cure(
     assert len(errors) == 1
     assert message in errors[0]
     assert not (tmp_path / "out").exists()
+
+
+def test_faults_kept_from_training_need_a_product_that_has_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "vehicle.yaml"
+    text = (Path(stormpsr.__file__).parent / "synthetic" / "products" / "vehicle.yaml").read_text()
+    path.write_text(text.replace(", unseen: true", ""))
+    words = ["--product", str(path), "--train", "0", "--val", "0", "--test", "1", "--unseen-faults"]
+    assert main(["synth", "generate", str(tmp_path / "world"), *words]) == 2
+    assert "keeps no faults from training" in capsys.readouterr().err
+
+
+def test_a_preview_of_every_fourth_frame_shows_those_that_were_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--every", "4", "--train", "0", "--val", "0", "--test", "1", "--size", "32", "--max-seconds", "2"]
+    assert main(["synth", "generate", str(tmp_path / "world"), *words, "--json"]) == 0
+    assert main(["synth", "preview", str(tmp_path / "world"), "--count", "8", "--json"]) == 0

@@ -124,3 +124,16 @@ def test_error_rates_come_out_as_asked() -> None:
     installs = sum(len(a.components) for a in actions if a.kind is not StepKind.REMOVE)
     share = sum(a.kind is StepKind.INCORRECT for a in actions) / installs
     assert 0.04 < share < 0.14
+
+
+def test_faults_that_are_kept_from_training_are_drawn_only_where_they_are_asked_for(product: Product) -> None:
+    for unseen in (False, True):
+        rates = ErrorRates(1.0, 0.0, 0.0, 0.5, unseen_faults=unseen)
+        faults = [
+            product.parts[action.components[0]].wrong_poses[action.wrong_choice]
+            for seed in range(10)
+            for action in drawn(product, seed, rates)
+            if action.kind is StepKind.INCORRECT
+        ]
+        assert faults
+        assert all(fault.unseen == unseen for fault in faults)

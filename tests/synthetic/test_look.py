@@ -45,7 +45,8 @@ def test_materials_keep_within_their_ranges() -> None:
 def test_nothing_lies_where_the_object_is_or_where_it_must_stay_clear() -> None:
     for seed in range(20):
         look = Look.draw(VEHICLE, seed, keep_clear=[(0.3, 0.1, 0.15)])
-        for x, y in [thing.pose_44[:2, 3] for thing in look.clutter]:
+        standing = [thing for thing in look.clutter if thing.kind not in ("paper", "image")]  # parts may lie on a sheet
+        for x, y in [thing.pose_44[:2, 3] for thing in standing]:
             assert np.hypot(x, y) > 0.19
             assert np.hypot(x - 0.3, y - 0.1) > 0.15
 

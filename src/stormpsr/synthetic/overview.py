@@ -237,7 +237,8 @@ def _sample(folder: Path, rng: np.random.Generator) -> Sample:
 
     procedure = Procedure.load(folder / "procedure.yaml")
     visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
-    frame = int(rng.integers(len(visibility.visible_FC)))
+    # `rgb` need not have every frame: see `synth generate --every`
+    frame = int(rng.choice(sorted(int(path.stem) for path in (folder / "rgb").glob("*.jpg")) or [0]))
     bits = read_states(folder / STATES_FILE, procedure).at(frame)
     names: dict[int, list[str]] = {0: [], 1: [], -1: []}
     for component, bit in zip(procedure.components, bits, strict=True):

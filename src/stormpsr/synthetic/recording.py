@@ -119,6 +119,10 @@ class DatasetSpec:
 
     def recordings(self, product: Product) -> list[RecordingSpec]:
         """All recordings of the set. Each depends on its split and number only, not on how many others there are."""
+        unseen = any(rates.unseen_faults for rates in self.rates.values())
+        if unseen and not any(part.wrong_choices(unseen=True) for part in product.parts):
+            cure = "mark wrong poses of its parts with 'unseen: true'"
+            raise InputError(f"product {product.procedure.name!r} keeps no faults from training", cure=cure)
         variants = list(product.procedure.variants)
         shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds", "frame_step")
         settings: dict[str, Any] = {name: getattr(self, name) for name in shared}

@@ -70,7 +70,9 @@ class EncoderTask(StageTask):
         loss = self._loss(self.encoder.project(embedding_BD), label_B)
         if self.read_out is not None:
             class_BC = self._class_LC.to(label_B.device)[label_B]
-            read_out_loss = functional.cross_entropy(self._read(embedding_BD).flatten(0, 1), class_BC.flatten())
+            weight_3 = wrong_weighted(stage.wrong_weight, class_BC.device)
+            logits_BC3 = self._read(embedding_BD)
+            read_out_loss = functional.cross_entropy(logits_BC3.flatten(0, 1), class_BC.flatten(), weight=weight_3)
             self.log("train/component_loss", read_out_loss, sync_dist=True)
             loss = loss + stage.component_weight * read_out_loss
         self._log_loss(loss)
@@ -113,6 +115,11 @@ class EncoderTask(StageTask):
         if self.read_out is not None:
             self.metrics["components"] = float(right_V.mean())
         self._log_metrics()
+
+
+def wrong_weighted(wrong_weight: float, device: torch.device) -> Tensor:
+    """How often absent, correct and wrong parts count."""
+    return torch.tensor([1.0, 1.0, wrong_weight], device=device)
 
 
 def neighbour_precision(z_VD: Tensor, label_V: Tensor, recording_V: Tensor) -> float | None:

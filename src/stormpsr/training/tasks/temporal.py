@@ -30,6 +30,7 @@ from stormpsr.models.stream import SpatioTemporalModel
 from stormpsr.models.temporal import AveragedModel
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.fit import MakeDataset, StageTask
+from stormpsr.training.tasks.encoder import wrong_weighted
 
 THRESHOLDS = (2.0, 4.0, 8.0, 16.0, 32.0)
 _CLIPS_AT_ONCE = 256
@@ -49,15 +50,17 @@ def clip_loss(
     state_BNC: Tensor,
     ends_BC2: Tensor,
     state_weight: float,
+    wrong_weight: float = 1.0,
 ) -> Tensor:
     """The loss of changes, and that of states of frames and windows, where it has a weight and the model reads them."""
     if not state_weight:
         return change_loss(temporal(clip_BND, mask_BN), label_BC)
     logit_BC, read_BNC3, ends_BC23 = temporal.with_states(clip_BND, mask_BN)
     class_XC = state_BNC[mask_BN].long() % 3  # absent, correct, wrong
-    cross_entropy = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten())
-    cross_entropy = cross_entropy + 2 * functional.cross_entropy(ends_BC23.flatten(0, 2), ends_BC2.flatten())
-    return change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * cross_entropy
+    weight_3 = wrong_weighted(wrong_weight, logit_BC.device)
+    of_frames = functional.cross_entropy(read_BNC3[mask_BN].flatten(0, 1), class_XC.flatten(), weight=weight_3)
+    of_ends = functional.cross_entropy(ends_BC23.flatten(0, 2), ends_BC2.flatten(), weight=weight_3)
+    return change_loss(logit_BC, label_BC) + state_weight * label_BC.shape[1] * (of_frames + 2 * of_ends)
 
 
 def states_at_ends(state_BNC: Tensor, mask_BN: Tensor) -> Tensor:
@@ -97,8 +100,8 @@ def disturbed_loss(
         noisy_BND, kept_BN = _disturb(
             clip_BND, mask_BN, noise=stage.embedding_noise, frame_drop=stage.frame_drop, generator=generator
         )
-        weight = stage.frame_state_weight
-        losses.append(clip_loss(member, noisy_BND, kept_BN, label_BC, state_BNC, ends_BC2, weight))
+        weights = stage.frame_state_weight, stage.wrong_weight
+        losses.append(clip_loss(member, noisy_BND, kept_BN, label_BC, state_BNC, ends_BC2, *weights))
     return torch.stack(losses).mean()
 
 
