@@ -52,6 +52,7 @@ class RunInfo:
     methods: tuple[MethodInfo, ...]
     summary: Mapping[str, Any]  # per method what `Summary.to_dict` returns
     recordings: tuple[str, ...] | None = None  # names; None in runs that did not note them yet: all there are
+    default_method: str | None = None  # the one that the model decides by
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,6 +80,7 @@ def evaluate_model(
             methods=tuple(method_info(model, method, unexpected) for method in chosen),
             summary={method: summary.to_dict() for method, summary in summaries.items()},
             recordings=tuple(sorted({result.name for found in results.values() for result in found})),
+            default_method=model.method_or_fallback(None),
         )
         write_run(out, info, model.procedure)
     return summaries

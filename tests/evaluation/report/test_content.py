@@ -26,6 +26,15 @@ def test_the_fusion_is_the_main_method_and_detection_its_baseline(make_run: Make
     assert (content.main.name, content.baseline.name) == ("average", "detection")
 
 
+def test_the_method_that_the_model_decides_by_is_the_main_one(make_run: MakeRun) -> None:
+    run = make_run(1)
+    opened = read_run(run)
+    write_run(run, replace(opened.info, default_method="temporal"), opened.procedure)
+    content = collect(read_run(run))
+    assert content.main is not None
+    assert content.main.name == "temporal"
+
+
 @pytest.mark.parametrize(
     ("methods", "main", "baseline"),
     [(["temporal"], "temporal", None), (["detection", "temporal"], "temporal", "detection"), ([], None, None)],

@@ -98,6 +98,20 @@ def test_the_main_table_shows_the_scores_of_the_run(make_run: MakeRun) -> None:
             )
 
 
+def test_alarms_have_a_table_where_a_method_gives_any(make_run: MakeRun) -> None:
+    run = make_run(2)
+    assert "Alarms: parts that sit wrongly" not in report(run)[0]
+    content = json.loads((run / "run.json").read_text())
+    told = {"wrong_found": 3, "wrong_placements": 4, "wrong_delay_seconds": 7.25, "wrong_false_per_hour": 1.5}
+    told |= {"skipped_found": 0, "skipped_steps": 2, "skipped_false_per_hour": 0.0}
+    content["summary"]["average"]["alarms"] = told
+    (run / "run.json").write_text(json.dumps(content))
+    page = report(run)[0]
+    row = page.split("Alarms: parts that sit wrongly")[1].split("</table>")[0]
+    cells = re.findall("<td>(.*?)</td>", row)
+    assert cells == ["3 of 4", "7.2", "1.5", "0 of 2", "0.0"]
+
+
 def test_the_table_of_the_curve_counts_steps(make_run: MakeRun) -> None:
     run = make_run(3)
     summary = json.loads((run / "run.json").read_text())["summary"]

@@ -122,7 +122,10 @@ class Content:
 
     @property
     def main(self) -> Method | None:
-        """The method that the page is about: the fusion of the main table where there is one, else the last."""
+        """The method that the page is about: the model's own, else the fusion of the main table, else the last."""
+        own = [method for method in self.methods if method.name == self.info.default_method]
+        if own:
+            return own[0]
         known = ((method, METHODS.get(method.name)) for method in self.methods)
         fusions = (method for method, entry in known if entry and entry.in_main_table and len(entry.streams) > 1)
         return next(fusions, self.methods[-1] if self.methods else None)
@@ -171,6 +174,12 @@ class Content:
             f1=Figure(finite(group.get("f1")), _interval(group.get("f1_interval"))),
             delay=Figure(finite(group.get("delay_seconds")), _interval(group.get("delay_interval"))),
         )
+
+    def alarms(self, method: Method) -> Mapping[str, float | None] | None:
+        """How good a method's alarms of wrong parts and steps left out are, where it gives any."""
+        summary = self.info.summary.get(method.name)
+        alarms = summary.get("alarms") if isinstance(summary, Mapping) else None
+        return {key: finite(value) for key, value in alarms.items()} if isinstance(alarms, Mapping) else None
 
     def recording_score(self, method: Method, name: str, key: str) -> float | None:
         """A recording's score by the protocol of the run; None where it is not known."""

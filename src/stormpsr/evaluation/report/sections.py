@@ -36,7 +36,8 @@ def result(content: Content) -> Data:
         ends += [_end(group.delay) for group in known]
     longest = max(ends[1:], default=1.0) or 1.0
     columns = {"pos": (3, 1.0), "f1": (3, 1.0), "delay": (1, longest)}  # digits, and the end of the drawing
-    return {"lead": _lead(content), "groups": groups, "columns": columns}
+    alarms = [(method, told) for method in content.methods if (told := content.alarms(method)) is not None]
+    return {"lead": _lead(content), "groups": groups, "columns": columns, "alarms": alarms}
 
 
 def _end(figure: Figure) -> float:
