@@ -37,7 +37,7 @@ from stormpsr.data.layouts import RECORDING_FILE, SPLITS
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import naming_full_disk, write_json
-from stormpsr.procedure.model import Procedure
+from stormpsr.procedure.model import Procedure, StepKind
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.choreography import simulate
 from stormpsr.synthetic.look import Look
@@ -195,7 +195,14 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
             "parameters": asdict(spec),
             "traits": asdict(traits),
             "counts": {**counts, **{f"{kind}_actions": n for kind, n in sorted(kinds.items())}},
-            # what the person does, as [first frame, activity]: for looking at, never for training
+            # how parts sit wrongly, as [frame, component, fault], and what the person does, as [first frame, activity]:
+            # for looking at and for measuring, never for training
+            "faults": [
+                [frame, part.name, part.wrong_poses[action.wrong_choice].name]
+                for action, frame in zip(plan.actions, plan.completion_frames, strict=True)
+                if action.kind is StepKind.INCORRECT
+                for part in (product.parts[k] for k in action.components)
+            ],
             "activities": [[start, Activity(activity_F[start]).name.lower()] for start in starts],
         }
         write_json(folder / RECORDING_FILE, description, indent=1)
