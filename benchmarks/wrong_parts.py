@@ -5,8 +5,8 @@
 DATA is a generated set (`visibility.csv` says how much of each part shows, `recording.json` which fault it was). In
 every frame that the networks looked at, each reader says of each part whether it is absent, correct or wrong: the
 detector's parts, the encoder's reading of the frame, the temporal model's word on the window's end, and the belief of
-the model's method where it has one. "found": of frames in which a part sits wrongly, those in which the reader says so. "false": of
-frames in which it sits correctly, those in which the reader says wrong.
+the model's method where it has one. "found": of frames in which a part sits wrongly, those in which the reader says so.
+"false": of frames in which it sits correctly, those in which the reader says wrong.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ def count(model: RecognizerModel, labelled: LabelledPredictions, counts: Counts)
     frames, said = readings(model, labelled)
     state_FC = recording.states_FC[frames] % 3
     visible_FC = read_visibility(recording.path / VISIBILITY_FILE, procedure.n_components).visible_FC[frames]
-    faults = read_json_object(recording.path / "recording.json", "a recording", cure="generate it again").get(
-        "faults", []
-    )
+    described = read_json_object(recording.path / RECORDING_FILE, "a recording", cure="generate it again")
+    faults = described.get("faults", [])
     kind_FC = np.full(state_FC.shape, "", dtype=object)
     for frame, part, fault in faults:
         kind_FC[np.asarray(frames) >= frame, procedure.component_index[part]] = fault
