@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from stormpsr.synthetic.generate import RecordingBeingDrawn
     from stormpsr.synthetic.recording import DatasetSpec
 
-_SEED = 2029  # of nine, the recording whose scores lie closest to the means of the test recordings
-_SPEED = 4  # the video shows every so-many-th frame: encoding all of them would take longest of all
+_SEED = 1  # the first one that is not that of training: nobody chose it
+_SPEED = 8  # of the video: people take minutes
 _THRESHOLD = 4.0  # of the baselines: the published default of 8 misses short views
 
 
@@ -43,8 +43,8 @@ def demo_command(
 ) -> None:
     """Watch an assembly and see which steps are recognised.
 
-    Draws a recording that the model has not seen and recognises its steps while it is being drawn. Then scores both
-    streams together and each one alone, and writes a report and a video.
+    Draws a recording that the model has not seen and recognises its steps while it is being drawn. Then scores all
+    methods that the model has, and writes a report and a video.
 
     With --baselines, the three published decoders are scored on a small example that is shipped; no networks needed.
 
@@ -88,7 +88,7 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
             source,
             (lambda *_: None) if as_json else print_line,
             save=video,
-            save_every=_SPEED,
+            speed=_SPEED,
             on_prediction=predictions.append,
         )
         watch.run(Bar("frames", enabled=not as_json))
@@ -110,14 +110,14 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
                 "recording": {"path": str(recording.path), "frames": recording.n_frames, "fps": recording.fps},
                 "steps": step_rows(results, loaded.procedure),
                 "scores": {name: _score_json(result.scores) for name, result in results.items()},
-                "in_words": in_words(results),
+                "in_words": in_words(results, loaded.method_or_fallback(None)),
                 "frames_per_second": watch.frames_per_second,
                 "seconds": time.perf_counter() - began,
                 "written": [str(path) for path in written],
             }
         )
         return
-    _print_results(results, loaded.procedure)
+    _print_results(results, loaded.procedure, loaded.method_or_fallback(None))
     for path, what in written.items():
         typer.echo(f"written: {path} ({what})")
 
@@ -132,13 +132,14 @@ def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
     return DatasetSpec(
         product="vehicle",
         product_digest=product_digest(Product.load("vehicle")),
-        profile="quick",
-        size=160,
+        profile="industreal",
+        size=320,
         seed=seed,
         counts={"train": 0, "val": 0, "test": 1},
         occlusion=0.5,
-        rates=dict.fromkeys(SPLITS, profile_named("quick").rates),
+        rates=dict.fromkeys(SPLITS, profile_named("industreal").rates),
         max_seconds=seconds,
+        frame_step=4,
     )
 
 
@@ -184,7 +185,7 @@ def step_rows(results: Mapping[str, RecordingResult], procedure: Procedure) -> l
     ]
 
 
-def _print_results(results: Mapping[str, RecordingResult], procedure: Procedure) -> None:
+def _print_results(results: Mapping[str, RecordingResult], procedure: Procedure, main: str) -> None:
     from stormpsr.decoding.methods import title_of
 
     titles = [title_of(method) for method in results]
@@ -206,15 +207,15 @@ def _print_results(results: Mapping[str, RecordingResult], procedure: Procedure)
     columns = ["method", *SCORE_COLUMNS[:3], "found", "false", "missed"]
     print_table("Scores of this recording, by the paper's definitions", columns, scores, right=range(1, 7))
     screen = console()
-    screen.print(in_words(results), markup=False, soft_wrap=not screen.is_terminal)
+    screen.print(in_words(results, main), markup=False, soft_wrap=not screen.is_terminal)
     typer.echo()
 
 
-def in_words(results: Mapping[str, RecordingResult]) -> str:
-    """One sentence for somebody who has never heard of POS; the main method is the last of `results`."""
+def in_words(results: Mapping[str, RecordingResult], main: str) -> str:
+    """One sentence for somebody who has never heard of POS, about the main method first."""
     from stormpsr.decoding.methods import title_of
 
-    *others, main = results
+    others = [name for name in results if name != main]
     scores, n = results[main].scores, len(results[main].labels)
     late = "" if scores.delay_seconds is None else f", on average {scores.delay_seconds:.1f} s after completion"
     false = counted(scores.false_positives, "false alarm") if scores.false_positives else "no false alarm"

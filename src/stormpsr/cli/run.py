@@ -146,14 +146,15 @@ class Watch:
         *,
         out: Path | None = None,
         save: Path | None = None,
-        save_every: int = 1,
+        speed: int = 1,
         on_prediction: Callable[[Prediction], None] = lambda _: None,
     ) -> None:
-        """save_every: the video shows every so-many-th frame, and so plays so many times as fast."""
+        """speed: the video plays so many times as fast, and leaves out what it has no time to show."""
         from stormpsr.decoding.checklist import Checklist
 
         self.recognizer, self.source, self._tell = recognizer, source, tell
-        self._out, self._save, self._save_every, self._on_prediction = out, save, save_every, on_prediction
+        self._out, self._save, self._speed, self._on_prediction = out, save, speed, on_prediction
+        self._shown_until = 0.0  # seconds of the video
         self._checklist = Checklist(recognizer.procedure, recognizer.variant.name)
         self._table: Any = None
         self._video: Any = None
@@ -171,8 +172,7 @@ class Watch:
                 self._out.parent.mkdir(parents=True, exist_ok=True)
                 self._table = files.enter_context(self._out.open("w", encoding="utf-8", newline=""))
             if self._save is not None:
-                fps = self.source.fps or self.recognizer.procedure.fps
-                self._video = files.enter_context(AnnotatedVideo(self._save, fps=fps))
+                self._video = files.enter_context(AnnotatedVideo(self._save, fps=self._fps))
             files.enter_context(bar)
             try:
                 for result in self.recognizer.stream(self.source):
@@ -190,8 +190,10 @@ class Watch:
         if result.prediction is not None:
             self._on_prediction(result.prediction)
         self._tell_all(result.events)
-        if self._video is not None and self.n_frames % self._save_every == 0:
-            self._draw(result)
+        shown_at = result.frame.time_seconds / self._speed
+        if self._video is not None and shown_at >= self._shown_until - 1e-6:
+            self._draw(result, shown_at)
+            self._shown_until = shown_at + (1 / self._fps if self._speed > 1 else 0)
         self.n_frames, self.seconds = self.n_frames + 1, result.frame.time_seconds
 
     def _tell_all(self, events: Sequence[StepEvent]) -> None:
@@ -212,7 +214,11 @@ class Watch:
                 flush(self._table)
         self._tell(event, text)
 
-    def _draw(self, result: FrameResult) -> None:
+    @property
+    def _fps(self) -> float:
+        return self.source.fps or self.recognizer.procedure.fps
+
+    def _draw(self, result: FrameResult, shown_at: float) -> None:
         from stormpsr.decoding.methods import title_of
         from stormpsr.recognizer.draw import draw_annotated
 
@@ -223,9 +229,9 @@ class Watch:
             share_S=result.share_S,
             box=result.box,
             time_seconds=result.frame.time_seconds,
-            title=title if self._save_every == 1 else f"{title}, {self._save_every} x speed",
+            title=title if self._speed == 1 else f"{title}, {self._speed} x speed",
         )
-        self._video.add(image, result.frame.time_seconds / self._save_every)
+        self._video.add(image, shown_at)
 
     def summary(self) -> str:
         found = f"{counted(self.n_events, 'step')} in {counted(self.n_frames, 'frame')} ({self.seconds:.1f} s of video)"
