@@ -21,6 +21,7 @@ from stormpsr.cli import (
     detect,
     embed,
     evaluate,
+    export,
     labels,
     model,
     oracle,
@@ -62,6 +63,7 @@ app.add_typer(embed.app, name="embed")
 app.command("run")(run.run_command)
 app.command("tune")(tune.tune_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("export")(export.export_command)
 app.command("report")(report.report_command)
 
 
