@@ -53,7 +53,7 @@ def load_detector(
     device: str | torch.device = "auto",
     threads: int | None = None,
 ) -> StateDetector:
-    """A detector from a folder that it was saved to, or exported. With a procedure, it must be the one it was trained for.
+    """A detector from a folder that it was saved or exported to. With a procedure, it must be the one of its training.
 
     device: where it computes: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
     threads: of the processor that it uses; None leaves it to what computes it.

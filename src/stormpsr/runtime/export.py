@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from stormpsr.detectors.base import StateDetector, TorchDetector
 from stormpsr.errors import InputError, need_packages
 from stormpsr.files import replacing
+from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import TorchStream
 from stormpsr.models.temporal import all_outputs
@@ -70,20 +71,29 @@ def export_detector(detector: StateDetector, folder: Path, *, engine: Engine = "
 
 def export_stream(stream: TorchStream, n_window: int, folder: Path, *, engine: Engine = "onnx") -> GraphsInfo:
     """Write the graphs of a spatio-temporal stream whose windows have so many frames."""
-    encoder, temporal = stream.encoder, stream.temporal
-    locator: Locator | None = encoder.locator
-    images = _example_images(stream.image_size, located=locator is not None)
+    export_encoder(stream.encoder, folder, engine=engine)
+    export_temporal(stream.temporal, (n_window, stream.embedding_dim), folder, engine=engine)
+    return GraphsInfo(engine=engine, opset=OPSET, image_size=stream.image_size, locator=stream.locator_digest)
+
+
+def export_encoder(encoder: SpatialEncoder, folder: Path, *, engine: Engine = "onnx") -> None:
+    """Write the graphs of a spatial encoder: from the image, and the box around the assembly, to the embedding."""
+    images = _example_images(encoder.image_size, located=encoder.locator is not None)
     _write(_Network(encoder, encoder.embed), images, folder / ENCODER_GRAPH, engine, "the encoder")
-    if locator is not None:
-        _write_locator(locator, stream.image_size, folder, engine)
+    if encoder.locator is not None:
+        _write_locator(encoder.locator, encoder.image_size, folder, engine)
+
+
+def export_temporal(temporal: nn.Module, window: tuple[int, int], folder: Path, *, engine: Engine = "onnx") -> None:
+    """Write the graph of a temporal model for windows of so many frames with embeddings of so many dimensions."""
     draw = torch.Generator().manual_seed(0)
-    mask_BN = torch.rand(max(_BATCHES), n_window, generator=draw) > 0.3
+    embedding_BND = torch.rand(max(_BATCHES), *window, generator=draw)
+    mask_BN = torch.rand(embedding_BND.shape[:2], generator=draw) > 0.3
     mask_BN[:, -1] = True
-    windows = {"embedding": torch.rand(max(_BATCHES), n_window, stream.embedding_dim, generator=draw), "mask": mask_BN}
+    windows = {"embedding": embedding_BND, "mask": mask_BN}
     what = f"the temporal model ({type(temporal).__name__})"
     function = _Network(temporal, lambda clip_BND, mask_BN: all_outputs(temporal, clip_BND, mask_BN))
     _write(function, windows, folder / TEMPORAL_GRAPH, engine, what)
-    return GraphsInfo(engine=engine, opset=OPSET, image_size=stream.image_size, locator=stream.locator_digest)
 
 
 def _write_locator(locator: Locator, image_size: int, folder: Path, engine: Engine) -> None:
