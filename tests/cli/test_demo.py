@@ -192,7 +192,8 @@ def test_one_sentence_says_how_it_went(results: dict[str, RecordingResult]) -> N
 
 def test_the_sentence_does_without_delays_where_nothing_was_recognised(lamp: Procedure) -> None:
     nothing = RecordingResult("one", score(LABELS, (), procedure=lamp))
-    assert in_words({"detection": nothing}, "detection") == "Detection only recognised 0 of 2 steps, with no false alarm."
+    said = in_words({"detection": nothing}, "detection")
+    assert said == "Detection only recognised 0 of 2 steps, with no false alarm."
 
 
 # ---------------------------------------------------------------------- the baselines
