@@ -460,7 +460,7 @@ class FilterSettings:
     install_threshold: float = 0.95  # an expected step is reported at this probability
     removal_threshold: float = 0.95  # an expected removal
     unexpected_threshold: float = 0.98  # steps that the variant does not expect
-    wrong_threshold: float = 0.7  # a part that sits wrongly; not tuned, because no score of completions tells
+    wrong_threshold: float = 0.7  # a part that sits wrongly; tuned by alarms: no score of completions tells
     block_components: int = 5  # joint states are exact for so many components that depend on each other
     fitted: bool = False  # whether the model's folder holds learned parameters
     unexpected: Literal["drop", "report"] | None = None  # None: report
@@ -577,6 +577,7 @@ class ProcedureFilter(Decoder):
         "removal_threshold": (0.6, 0.8, 0.9, 0.95),
         "unexpected_threshold": (0.9, 0.97, 0.99, 0.999),
     }
+    alarm_grid: ClassVar[Grid] = {"wrong_threshold": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)}
 
     def __init__(
         self, procedure: Procedure, variant: str | None = None, settings: FilterSettings | None = None

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stormpsr.data.events import completions
+from stormpsr.data.events import StepEvent, completions
 from stormpsr.decoding.methods import resolve_method, title_of
 from stormpsr.errors import InputError, need_packages
+from stormpsr.evaluation.alarms import Alarms, put_together
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
 from stormpsr.files import replacing
@@ -113,18 +115,26 @@ def summary_of(parts: Sequence[Part], method: str, settings: Any) -> GroupSummar
     return summarise([_score_part(model, method, labelled, [settings])[0] for model, labelled in pairs]).all
 
 
-def _score_part(
+def _events_of(
     model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[Any]
-) -> list[Scores]:
+) -> list[list[StepEvent]]:
+    """The events of each of several settings."""
     settings = [model.settings_of(method, start=own) for own in part]
     batch = resolve_method(method).decoder_class.batch(model.procedure, labelled.variant, settings)
     gaps, decoder_class = model.gap_filler(), resolve_method(method).decoder_class
     for prediction in labelled.predictions:
         for tick in gaps.fill(prediction) if decoder_class.needs_every_tick else (prediction,):
             batch.observe(tick)
+    return list(batch.events)
+
+
+def _score_part(
+    model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[Any]
+) -> list[Scores]:
+    found = _events_of(model, method, labelled, part)
     known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
-    keys = [tuple((event.frame, event.step_id) for event in events) for events in batch.events]
-    for key, events in zip(keys, batch.events, strict=True):
+    keys = [tuple((event.frame, event.step_id) for event in completions(events)) for events in found]
+    for key, events in zip(keys, found, strict=True):
         if key not in known:
             known[key] = score(labelled.labels, completions(events), fps=labelled.recording.fps)
     return [known[key] for key in keys]
@@ -195,6 +205,38 @@ def _most_typical(best: Sequence[Scored]) -> Scored:
     shares = {name: Counter(own[name] for own in values) for name in values[0]}
     agreeing = [sum(shares[name][value] for name, value in own.items()) for own in values]
     return best[agreeing.index(max(agreeing))]
+
+
+def choose_alarms(
+    parts: Sequence[Part], method: str, settings: Any, most_false_per_hour: float
+) -> tuple[Any, Alarms | None]:
+    """The settings with those values of the method's `alarm_grid` that find the most wrong parts, and what they do.
+
+    More than so many false alarms per hour are not allowed; where all values give more, the quietest ones are taken.
+    None where a method gives no alarms, or no recording has labelled states.
+    """
+    entry = resolve_method(method)
+    pairs = [(m, labelled) for m, recordings in parts for labelled in recordings if labelled.states is not None]
+    if not entry.decoder_class.gives_alarms or not pairs:
+        return settings, None
+    axes = entry.decoder_class.alarm_grid
+    tried = [replace(settings, **dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+    rows = [
+        [
+            labelled.result(events, model.procedure, alarming=True).alarms
+            for events in _events_of(model, method, labelled, tried)
+        ]
+        for model, labelled in pairs
+    ]
+    told = [put_together([one for one in column if one is not None]) for column in zip(*rows, strict=True)]
+
+    def rank(place: int) -> tuple[bool, float, float]:
+        alarms = told[place]
+        quiet = alarms.wrong_false_per_hour <= most_false_per_hour
+        return quiet, alarms.wrong_found if quiet else 0, -alarms.wrong_false
+
+    best = max(range(len(tried)), key=rank)
+    return tried[best], told[best]
 
 
 def pareto_front(scored: Sequence[Scored]) -> list[Scored]:
