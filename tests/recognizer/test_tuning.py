@@ -158,7 +158,7 @@ def test_the_variant_is_given_named_or_guessed(lamp: Procedure) -> None:
 
 # ---------------------------------------------------------------------- alarms
 class Alarming:
-    """An hour of video with five wrong parts. Events are thresholds: what they find and what they get wrong is known."""
+    """An hour of video with five wrong parts. Its events are thresholds, of which all is known."""
 
     states = object()
 
@@ -180,7 +180,7 @@ def test_the_threshold_of_alarms_finds_most_within_what_false_alarms_allow(
 ) -> None:
     values = METHODS["filter"].decoder_class.alarm_grid["wrong_threshold"]
     loud = {value: 8 if value < 0.6 else 4 if value < 0.9 else 2 if value < 0.99 else 1 for value in values}
-    found = {value: 5 if value < 0.6 else 4 if value < 0.9 else 2 for value in values}
+    found = {value: 5 if value < 0.6 else 4 if value < 0.9 else 2 if value < 0.99 else 1 for value in values}
     monkeypatch.setattr(
         tuning, "_events_of", lambda model, method, one, tried: [[own.wrong_threshold] for own in tried]
     )
