@@ -96,13 +96,13 @@ N_VAL   := 16
 N_TEST  := 16
 N_WALKS := 2500
 STEPS   := 600
-EPOCHS  := -o train_encoder.epochs=8
+EPOCHS  := -o train_encoder.epochs=6
 else
 N_TRAIN := 64
 N_VAL   := 30
 N_TEST  := 40
 N_WALKS := 6000
-STEPS   := 1300
+STEPS   := 900
 EPOCHS  :=
 endif
 RENDERS = $(foreach k,1 2,$(DATA)-renders-$k)
