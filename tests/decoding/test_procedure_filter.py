@@ -206,7 +206,7 @@ def test_removals_are_recognised_and_those_that_nobody_expects_are_called_so(lam
         (5, "completed"),
         (2, "completed"),
     ]
-    undone = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter")
+    undone = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter", unexpected_threshold=0.98)
     assert [(event.step_id, event.kind) for event in undone] == [(0, "completed"), (2, "unexpected")]
     dropped = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter", unexpected="drop")
     assert [event.step_id for event in dropped] == [0]

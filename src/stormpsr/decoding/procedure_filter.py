@@ -19,6 +19,7 @@ H hidden units, K settings tried side by side, 3 absent, correct, wrong.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -47,14 +48,15 @@ from stormpsr.procedure.model import Needs, Procedure, StateBits, StateKind, Ste
 Floats = NDArray[np.float64]
 ABSENT, CORRECT, WRONG = range(3)
 
-# Mean seconds until a person does this, with learning's start; `RATES[r]` is what `log_seconds_R[r]` is of.
+# Mean seconds until a person does this, with learning's start; `RATES[r]` is what `log_seconds_R[r]` is of. The first
+# of installations and removals are those of correct executions in IndustReal's training split, where none came too early.
 RATES: Mapping[str, float] = {
-    "install": 35.0,  # an expected installation, once what it needs is there
+    "install": 50.0,  # an expected installation, once what it needs is there
     "install_unmet": 700.0,  # before that
     "install_unexpected": 50_000.0,
     "wrong": 300.0,  # a part put on wrongly, once what it needs is there
     "wrong_unmet": 7_000.0,
-    "removal": 35.0,  # an expected removal
+    "removal": 25.0,  # an expected removal
     "removal_unexpected": 900.0,
     "removal_carrying": 4_000.0,  # of a part that others sit on
     "wrong_off": 45.0,  # a wrong part taken off again
@@ -173,8 +175,12 @@ class Moves:
         variant: Variant,
         procedure: Procedure,
         elsewhere: Collection[int] | None = None,
+        turned: Collection[int] = (),
     ) -> Moves:
-        """`elsewhere`: the components of other blocks that are present; None: whatever is needed of them is there."""
+        """`elsewhere`: the components of other blocks that are present; None: whatever is needed of them is there.
+
+        `turned`: components that have left their initial state. What is to be taken off and put back is taken off once.
+        """
         slots, expected = blocks.slot_GB[block], frozenset(variant.expected)
         inside = [int(component) for component in slots if component >= 0]
         outside = set(range(procedure.n_components)) - set(inside) if elsewhere is None else set(elsewhere)
@@ -187,6 +193,8 @@ class Moves:
             for slot, component in enumerate(inside):
                 installs = procedure.step_id(component, StepKind.INSTALL) in expected
                 removes = procedure.step_id(component, StepKind.REMOVE) in expected
+                if installs and removes and component in turned:
+                    installs, removes = bool(variant.initial[component]), not variant.initial[component]
                 met = needs.met(component, present)
                 moves: dict[int, str] = {}
                 if digits[slot] == ABSENT:
@@ -262,8 +270,8 @@ class FilterParameters:
     """What is learned. Without an emission, only detections are heard, by a rule that fits published detectors."""
 
     log_seconds_R: Floats = field(default_factory=lambda: np.log(list(RATES.values())))
-    gain: float = 0.15  # what one tick of evidence counts for
-    ticks: int = 1  # the most that one word stands for: the stride at which the networks ran when it was learned
+    gain: float = 0.5  # what one tick of evidence counts for
+    ticks: int = 0  # the most that one word stands for: the stride of the networks that it learned from; 0: unknown
     layers: tuple[tuple[Floats, Floats], ...] = ()  # weights and biases of the emission
 
     def log_likelihood(self, prediction: Prediction, procedure: Procedure) -> Floats | None:
@@ -324,30 +332,49 @@ def emission(layers: Sequence[tuple[Any, Any]], feature: Any) -> Any:
     return hidden.log_softmax(dim=-1)
 
 
-def detection_likelihood(detections: Sequence[StateDetection] | None, procedure: Procedure) -> Floats | None:
-    """What a detection says of every component, (C, 3), if detections are right as often as they are confident.
+_DOUBT, _LEAST_WEIGHT = 0.2, 0.05  # a confidence that says nothing; what a detection says at least
 
-    Of a state without bits (the error state) no component can be told from another: it says nothing. A detector that
-    sees no assembly says nothing either: most frames show none that can be read.
+
+def detection_likelihood(detections: Sequence[StateDetection] | None, procedure: Procedure) -> Floats | None:
+    """What a detection says of every component, (C, 3): the more the surer it is.
+
+    Published detectors are right when they are sure; those of little confidence are of parts in hands and half done. Of
+    a state without bits (the error state) no component can be told from another: it says nothing. A detector that sees
+    no assembly says nothing either: most frames show none that can be read.
     """
     if not detections:
         return None
     best = detections[0]
+    if best.state_class >= len(procedure.states):
+        raise InputError(
+            f"frame {best.frame}: state class {best.state_class} does not exist in {procedure.name!r}",
+            cure=f"its classes are 0 to {len(procedure.states) - 1}",
+        )
     bits = procedure.states[best.state_class].bits
     if bits is None:
         return None
-    sure = min(max(best.confidence, 0.05), 0.98)
-    # a detection that is not right is usually right about most components all the same
-    miss = 0.5 * (1 - sure) + 0.05
-    likelihood_C3 = np.empty((len(bits), 3))
+    weight = max(best.confidence - _DOUBT, _LEAST_WEIGHT)
     installed_C = np.array(bits) == 1
-    likelihood_C3[:, ABSENT] = np.where(installed_C, miss, 1 - miss)
-    likelihood_C3[:, CORRECT] = np.where(installed_C, 1 - miss, miss)
-    likelihood_C3[:, WRONG] = 0.5  # it may be taken for either
-    return np.asarray(np.log(likelihood_C3))
+    log_likelihood_C3 = np.empty((len(bits), 3))
+    log_likelihood_C3[:, ABSENT] = np.where(installed_C, -weight, 0.0)
+    log_likelihood_C3[:, CORRECT] = np.where(installed_C, 0.0, -weight)
+    log_likelihood_C3[:, WRONG] = -weight / 2  # it may be taken for either
+    return log_likelihood_C3
 
 
 # ---------------------------------------------------------------------- the belief
+_TURNED = 0.1  # a component has left its initial state when that is less probable than this
+
+
+def turning_components(procedure: Procedure, variant: Variant) -> frozenset[int]:
+    """Components that a variant expects to be taken off and put back, or put on and taken off."""
+    expected = frozenset(variant.expected)
+    kinds = (StepKind.INSTALL, StepKind.REMOVE)
+    return frozenset(
+        k for k in range(procedure.n_components) if all(procedure.step_id(k, kind) in expected for kind in kinds)
+    )
+
+
 class Belief:
     """How probable the states of all components are, given all that was said so far."""
 
@@ -356,8 +383,14 @@ class Belief:
         self._blocks, self._needs = Blocks.of(procedure, most), procedure.needs
         self._is_SX = self._blocks.is_SX
         self._nothing_13 = np.zeros((1, 3))
-        self._steps: dict[tuple[int, frozenset[int], int], Floats] = {}  # block, what is present elsewhere, ticks
+        # by block, what is present elsewhere, what has turned, ticks
+        self._steps: dict[tuple[int, frozenset[int], frozenset[int], int], Floats] = {}
         block_C = self._blocks.place_C[0]
+        self._turning = turning_components(procedure, variant)
+        self._turning_G = [
+            frozenset(int(k) for k in np.flatnonzero(block_C == block)) & self._turning
+            for block in range(len(self._blocks.slot_GB))
+        ]
         needed = [{o for choice in choices for o in choice} for choices in self._needs.choices]
         # of each block: the components of others that it depends on, or that depend on it
         self._watched = [
@@ -375,10 +408,17 @@ class Belief:
         """The variant's initial state, for sure."""
         self._belief_GS = np.zeros((len(self._blocks.slot_GB), len(self._blocks.digit_SB)))
         self._belief_GS[np.arange(len(self._belief_GS)), self._blocks.joint_state(self.variant.initial)] = 1.0
+        self._turned: frozenset[int] = frozenset()
         self._marginals()
 
     def _marginals(self) -> None:
         self.marginal_C3 = self._blocks.marginals(self._belief_GS, self._is_SX)
+
+    def _turn(self) -> None:
+        """Take note of components that have left their initial state, as far as one can be sure."""
+        for component in self._turning - self._turned:
+            if self.marginal_C3[component, self.variant.initial[component]] < _TURNED:
+                self._turned |= {component}
 
     def advance(self, ticks: int) -> None:
         """Let time pass of which nothing is known."""
@@ -390,19 +430,20 @@ class Belief:
             left, power = ticks, 1
             while left:
                 if left & 1:
-                    self._belief_GS[block] = self._belief_GS[block] @ self._step(block, elsewhere, power)
+                    step_SS = self._step(block, elsewhere, self._turned & self._turning_G[block], power)
+                    self._belief_GS[block] = self._belief_GS[block] @ step_SS
                 left, power = left >> 1, power << 1
         self._marginals()
 
-    def _step(self, block: int, elsewhere: frozenset[int], ticks: int) -> Floats:
+    def _step(self, block: int, elsewhere: frozenset[int], turned: frozenset[int], ticks: int) -> Floats:
         """The transition matrix of a block for a power of two of ticks."""
-        key = block, elsewhere, ticks
+        key = block, elsewhere, turned, ticks
         if key not in self._steps:
             if ticks > 1:
-                half_SS = self._step(block, elsewhere, ticks // 2)
+                half_SS = self._step(block, elsewhere, turned, ticks // 2)
                 self._steps[key] = half_SS @ half_SS
             else:
-                moves = Moves.of(self._blocks, block, self._needs, self.variant, self.procedure, elsewhere)
+                moves = Moves.of(self._blocks, block, self._needs, self.variant, self.procedure, elsewhere, turned)
                 n = len(self._blocks.digit_SB)
                 rate_R = np.exp(-self.parameters.log_seconds_R)
                 generator_SS = moves.generator(rate_R, np.zeros((n, n)))
@@ -417,6 +458,7 @@ class Belief:
         total_G1 = weighed_GS.sum(axis=1, keepdims=True)
         self._belief_GS = np.where(total_G1 > 0, weighed_GS / np.maximum(total_G1, 1e-300), self._belief_GS)
         self._marginals()
+        self._turn()
 
     def set_component(self, component: int, state: int) -> None:
         """Somebody who knows says what is true of a component (0 absent, 1 correct, -1 wrong)."""
@@ -430,6 +472,7 @@ class Belief:
             np.add.at(kept_S, target_S, self._belief_GS[block])
         self._belief_GS[block] = kept_S / kept_S.sum()
         self._marginals()
+        self._turn()
 
     @property
     def expected_wait_C(self) -> Floats:
@@ -453,13 +496,23 @@ class Belief:
 
 
 # ---------------------------------------------------------------------- decisions
+_THRESHOLDS = (
+    "install_threshold",
+    "removal_threshold",
+    "together_threshold",
+    "unexpected_threshold",
+    "wrong_threshold",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
     """When a belief becomes an event. The defaults are for detections alone; a fitted filter has its own."""
 
-    install_threshold: float = 0.95  # an expected step is reported at this probability
-    removal_threshold: float = 0.95  # an expected removal
-    unexpected_threshold: float = 0.98  # steps that the variant does not expect
+    install_threshold: float = 0.9  # an expected step is reported at this probability
+    removal_threshold: float = 0.9  # an expected removal
+    together_threshold: float = 0.3  # an expected step, in a frame in which another one is reported
+    unexpected_threshold: float = 0.999  # steps that the variant does not expect
     wrong_threshold: float = 0.7  # a part that sits wrongly; not tuned, because no score of completions tells
     block_components: int = 5  # joint states are exact for so many components that depend on each other
     fitted: bool = False  # whether the model's folder holds learned parameters
@@ -468,8 +521,7 @@ class FilterSettings:
 
     def __post_init__(self) -> None:
         share = (0.0, 1.0)
-        names = ("install_threshold", "removal_threshold", "unexpected_threshold", "wrong_threshold")
-        check_numbers(self, dict.fromkeys(names, share) | {"block_components": (1, 7)})
+        check_numbers(self, dict.fromkeys(_THRESHOLDS, share) | {"block_components": (1, 7)})
 
 
 PARAMETERS_FILE = Path("methods") / "filter.npz"
@@ -487,7 +539,7 @@ class _Decisions:
         }
         column = {
             name: np.array([getattr(own, name) for own in settings], dtype=np.float64)[:, None]
-            for name in ("install_threshold", "removal_threshold", "unexpected_threshold", "wrong_threshold")
+            for name in _THRESHOLDS
         }
         n = procedure.n_components
         unexpected = column["unexpected_threshold"]
@@ -496,6 +548,14 @@ class _Decisions:
                 np.where(expects[StepKind.REMOVE], column["removal_threshold"], unexpected),
                 np.where(expects[StepKind.INSTALL], column["install_threshold"], unexpected),
                 np.broadcast_to(column["wrong_threshold"], (len(settings), n)),
+            ]
+        )
+        never, together = 2.0, column["together_threshold"]
+        self._together_3KC = np.stack(
+            [
+                np.where(expects[StepKind.REMOVE], together, never),
+                np.where(expects[StepKind.INSTALL], together, never),
+                np.full((len(settings), n), never),
             ]
         )
         self._expects = expects
@@ -518,9 +578,13 @@ class _Decisions:
                 said_C3[:, WRONG] > said_C3[:, CORRECT],
             ]
         )
-        sure_3KC = (marginal_C3.T[:, None] > self._threshold_3KC) & spoken_3C[:, None]
-        new_KC = np.select([sure_3KC[CORRECT], sure_3KC[WRONG], sure_3KC[ABSENT]], [CORRECT, WRONG, ABSENT], -1)
-        changed_KC = (new_KC >= 0) & (new_KC != self.reported_KC)
+        new_KC = self._believed(marginal_C3, spoken_3C, self._threshold_3KC)
+        changed_KC = new_KC != self.reported_KC
+        together_K = (changed_KC & (new_KC != WRONG)).any(axis=1)
+        if together_K.any():  # a frame that is believed in one expected step is believed in all that are likely enough
+            likely_KC = self._believed(marginal_C3, spoken_3C, self._together_3KC)
+            new_KC = np.where(together_K[:, None] & ~changed_KC, likely_KC, new_KC)
+            changed_KC = new_KC != self.reported_KC
         for row, k in zip(*np.nonzero(changed_KC), strict=True):
             own = self.settings[row]
             kind = {CORRECT: StepKind.INSTALL, WRONG: StepKind.INCORRECT, ABSENT: StepKind.REMOVE}[int(new_KC[row, k])]
@@ -538,6 +602,12 @@ class _Decisions:
         for row_events in events:
             row_events.sort(key=self._order)
         return events
+
+    def _believed(self, marginal_C3: Floats, spoken_3C: NDArray[np.bool_], threshold_3KC: Floats) -> NDArray[np.int64]:
+        """What is believed of each component and spoken for; where nothing is, what was reported."""
+        sure_3KC = (marginal_C3.T[:, None] > threshold_3KC) & spoken_3C[:, None]
+        states = [CORRECT, WRONG, ABSENT]
+        return np.select([sure_3KC[state] for state in states], states, self.reported_KC)
 
     def _order(self, event: StepEvent) -> tuple[int, int]:
         """What others need comes first; what others need is removed last."""
@@ -575,6 +645,7 @@ class ProcedureFilter(Decoder):
     grid: ClassVar[Grid] = {
         "install_threshold": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         "removal_threshold": (0.6, 0.8, 0.9, 0.95),
+        "together_threshold": (0.3, 0.6, 1.0),
         "unexpected_threshold": (0.9, 0.97, 0.99, 0.999),
     }
 
@@ -687,16 +758,24 @@ def parameters_of(settings: FilterSettings, procedure: Procedure) -> FilterParam
     return FilterParameters.load(settings.folder / PARAMETERS_FILE, procedure.n_components)
 
 
+_WORDS_OF_STRIDE, _LONGEST_STRIDE = 8, 10
+
+
 class Evidence:
-    """Feeds predictions to a belief. A word stands for the ticks since the last one, as far as its stride reaches."""
+    """Feeds predictions to a belief. A word stands for the ticks since the last one, as far as its stride reaches.
+
+    Where the stride is unknown, it is the least distance of the last words: detectors that look at every fourth frame
+    say as much as those that look at all of them.
+    """
 
     def __init__(self, belief: Belief, procedure: Procedure) -> None:
         self._belief, self._procedure = belief, procedure
-        self._tick: int | None = None  # of the latest word
+        self.reset()
 
     def reset(self) -> None:
         self._belief.reset()
-        self._tick = None
+        self._tick: int | None = None  # of the latest word
+        self._distances: deque[int] = deque(maxlen=_WORDS_OF_STRIDE)
 
     def take(self, prediction: Prediction) -> Floats | None:
         """What the prediction says of every component, after the belief has taken it in; None if it says nothing."""
@@ -705,8 +784,10 @@ class Evidence:
         if said_C3 is None:
             return None
         passed = 1 if self._tick is None else prediction.tick - self._tick
+        self._distances.append(passed)
+        stride = parameters.ticks or min(*self._distances, _LONGEST_STRIDE)
         self._belief.advance(passed)
-        self._belief.weigh(said_C3, min(passed, parameters.ticks))
+        self._belief.weigh(said_C3, min(passed, stride))
         self._tick = prediction.tick
         return said_C3
 
@@ -715,8 +796,7 @@ class FilterGrid:
     """Many thresholds on one belief, which does not depend on them."""
 
     def __init__(self, procedure: Procedure, variant: str | None, settings: Sequence[FilterSettings]) -> None:
-        thresholds = set(ProcedureFilter.grid)
-        apart = [entry.name for entry in fields(FilterSettings) if entry.name not in (*thresholds, "wrong_threshold")]
+        apart = [entry.name for entry in fields(FilterSettings) if entry.name not in _THRESHOLDS]
         if len({tuple(getattr(own, name) for name in apart) for own in settings}) > 1:
             raise InputError("settings of one batch may differ in their thresholds only")
         chosen, first = procedure.variant(variant), settings[0]
