@@ -80,9 +80,7 @@ Decoded = dict[str, list[StepEvent]]  # by recording
 
 def decode_all(recordings: Sequence[Detected], procedure: Procedure, method: str, **settings: Any) -> Decoded:
     return {
-        own.name: completions(
-            decode(own.detections, procedure, own.variant, method, n_frames=own.n_frames, **settings)
-        )
+        own.name: completions(decode(own.detections, procedure, own.variant, method, n_frames=own.n_frames, **settings))
         for own in recordings
     }
 
@@ -189,7 +187,9 @@ def main(words: Sequence[str] | None = None) -> None:
         better = Row.of(recordings, chosen["expected"], procedure, "paper")
         print_table(("protocol `paper`", "POS", "F1", "tau (s)"), [("filter - B3", *difference(own, better, rows))])
         print()
-        fixed = [(f"B3 at {n}", Row.of(recordings, decoded["expected"][n - 1], procedure, "paper")) for n in range(1, 9)]
+        fixed = [
+            (f"B3 at {n}", Row.of(recordings, decoded["expected"][n - 1], procedure, "paper")) for n in range(1, 9)
+        ]
         print_table(
             (f"{title}, protocol `paper`", "POS", "F1", "tau (s)", "TP, FP, FN"),
             ((name, *row.cells(rows)) for name, row in (*fixed, ("filter, built-in", own))),

@@ -21,35 +21,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.methods import Grid
+from stormpsr.data.events import StateDetection
+from stormpsr.decoding.decisions import ABSENT, CORRECT, WRONG, BeliefDecoder, BeliefSettings, Floats
 from stormpsr.decoding.predictions import (
     N_OUTPUTS,
     OUTPUT_COLUMNS,
-    Decoder,
-    DecoderBatch,
     LabelledRecording,
+    OnSteps,
     Prediction,
     check_numbers,
 )
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
-from stormpsr.procedure.model import Needs, Procedure, StateBits, StateKind, StepKind, Variant
+from stormpsr.procedure.model import Needs, Procedure, StateKind, StepKind, Variant
 
-Floats = NDArray[np.float64]
-ABSENT, CORRECT, WRONG = range(3)
-
-# Mean seconds until a person does this, with learning's start; `RATES[r]` is what `log_seconds_R[r]` is of. The first
-# of installations and removals are those of correct executions in IndustReal's training split, where none came too early.
+# Mean seconds until a person does this, with learning's start; `RATES[r]` is what `log_seconds_R[r]` is of. Those
+# of expected steps are measured on correct executions in IndustReal's training split, where none came too early.
 RATES: Mapping[str, float] = {
     "install": 50.0,  # an expected installation, once what it needs is there
     "install_unmet": 700.0,  # before that
@@ -139,7 +135,7 @@ class Blocks:
 
         `zeros` stands in for what is said of a slot without a component.
         """
-        padded = _concatenate([of_C3, zeros], axis=-2)
+        padded = concatenate([of_C3, zeros], axis=-2)
         of_GX = padded[..., self.slot_GB, :].reshape((*of_C3.shape[:-2], len(self.slot_GB), -1))
         return of_GX @ is_XS
 
@@ -150,7 +146,8 @@ class Blocks:
         return of_GB3[..., blocks, slots, :]
 
 
-def _concatenate(parts: Sequence[Any], axis: int) -> Any:
+def concatenate(parts: Sequence[Any], axis: int) -> Any:
+    """Arrays or tensors, one after the other."""
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts, axis=axis)
     import torch
@@ -315,7 +312,7 @@ class FilterParameters:
 
 def with_component(feature_CF: Any, which_CC: Any) -> Any:
     """Features, and which component they are of."""
-    return _concatenate([feature_CF, which_CC], axis=-1)
+    return concatenate([feature_CF, which_CC], axis=-1)
 
 
 def emission(layers: Sequence[tuple[Any, Any]], feature: Any) -> Any:
@@ -495,269 +492,6 @@ class Belief:
         return sum(1 + min(self._n_missing(other, present) for other in choice) for choice in missing)
 
 
-# ---------------------------------------------------------------------- decisions
-_THRESHOLDS = (
-    "install_threshold",
-    "removal_threshold",
-    "together_threshold",
-    "unexpected_threshold",
-    "wrong_threshold",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FilterSettings:
-    """When a belief becomes an event. The defaults are for detections alone; a fitted filter has its own."""
-
-    install_threshold: float = 0.9  # an expected step is reported at this probability
-    removal_threshold: float = 0.9  # an expected removal
-    together_threshold: float = 0.3  # an expected step, in a frame in which another one is reported
-    unexpected_threshold: float = 0.999  # steps that the variant does not expect
-    wrong_threshold: float = 0.7  # a part that sits wrongly; not tuned, because no score of completions tells
-    block_components: int = 5  # joint states are exact for so many components that depend on each other
-    fitted: bool = False  # whether the model's folder holds learned parameters
-    unexpected: Literal["drop", "report"] | None = None  # None: report
-    folder: Path | None = None  # of the model
-
-    def __post_init__(self) -> None:
-        share = (0.0, 1.0)
-        check_numbers(self, dict.fromkeys(_THRESHOLDS, share) | {"block_components": (1, 7)})
-
-
-PARAMETERS_FILE = Path("methods") / "filter.npz"
-
-
-class _Decisions:
-    """From the belief to events, for many settings at once. What is reported follows the belief with hysteresis."""
-
-    def __init__(self, procedure: Procedure, variant: Variant, settings: Sequence[FilterSettings]) -> None:
-        self.procedure, self.variant, self.settings = procedure, variant, settings
-        expected = frozenset(variant.expected)
-        expects = {
-            kind: np.array([procedure.step_id(k, kind) in expected for k in range(procedure.n_components)])
-            for kind in (StepKind.INSTALL, StepKind.REMOVE)
-        }
-        column = {
-            name: np.array([getattr(own, name) for own in settings], dtype=np.float64)[:, None]
-            for name in _THRESHOLDS
-        }
-        n = procedure.n_components
-        unexpected = column["unexpected_threshold"]
-        self._threshold_3KC = np.stack(
-            [
-                np.where(expects[StepKind.REMOVE], column["removal_threshold"], unexpected),
-                np.where(expects[StepKind.INSTALL], column["install_threshold"], unexpected),
-                np.broadcast_to(column["wrong_threshold"], (len(settings), n)),
-            ]
-        )
-        never, together = 2.0, column["together_threshold"]
-        self._together_3KC = np.stack(
-            [
-                np.where(expects[StepKind.REMOVE], together, never),
-                np.where(expects[StepKind.INSTALL], together, never),
-                np.full((len(settings), n), never),
-            ]
-        )
-        self._expects = expects
-        self._needs = procedure.needs
-        self._depth = self._needs.depth
-        self.reset()
-
-    def reset(self) -> None:
-        initial_C = np.asarray(self.variant.initial, dtype=np.int64) % 3
-        self.reported_KC = np.tile(initial_C, (len(self.settings), 1))
-        self._skipped: set[tuple[int, int]] = set()
-
-    def update(self, marginal_C3: Floats, said_C3: Floats, frame: int) -> list[list[StepEvent]]:
-        """The events of each setting. Only what the frame speaks for is reported, as in the published decoders."""
-        events: list[list[StepEvent]] = [[] for _ in self.settings]
-        spoken_3C = np.stack(
-            [
-                said_C3[:, ABSENT] > said_C3[:, CORRECT],
-                said_C3[:, CORRECT] >= np.maximum(said_C3[:, ABSENT], said_C3[:, WRONG]),
-                said_C3[:, WRONG] > said_C3[:, CORRECT],
-            ]
-        )
-        new_KC = self._believed(marginal_C3, spoken_3C, self._threshold_3KC)
-        changed_KC = new_KC != self.reported_KC
-        together_K = (changed_KC & (new_KC != WRONG)).any(axis=1)
-        if together_K.any():  # a frame that is believed in one expected step is believed in all that are likely enough
-            likely_KC = self._believed(marginal_C3, spoken_3C, self._together_3KC)
-            new_KC = np.where(together_K[:, None] & ~changed_KC, likely_KC, new_KC)
-            changed_KC = new_KC != self.reported_KC
-        for row, k in zip(*np.nonzero(changed_KC), strict=True):
-            own = self.settings[row]
-            kind = {CORRECT: StepKind.INSTALL, WRONG: StepKind.INCORRECT, ABSENT: StepKind.REMOVE}[int(new_KC[row, k])]
-            was_wrong = self.reported_KC[row, k] == WRONG
-            unexpected = kind is not StepKind.INCORRECT and not self._expects[kind][k]
-            self.reported_KC[row, k] = new_KC[row, k]
-            if (kind is StepKind.REMOVE and was_wrong) or (unexpected and own.unexpected == "drop"):
-                continue  # nothing correct was undone
-            what: Literal["completed", "unexpected", "wrong"] = "unexpected" if unexpected else "completed"
-            if kind is StepKind.INCORRECT:
-                what = "wrong"
-            confidence = float(marginal_C3[k, new_KC[row, k]])
-            step_id = self.procedure.step_id(int(k), kind)
-            events[row].append(StepEvent(step_id, frame, confidence=confidence, source="filter", kind=what))
-        for row_events in events:
-            row_events.sort(key=self._order)
-        return events
-
-    def _believed(self, marginal_C3: Floats, spoken_3C: NDArray[np.bool_], threshold_3KC: Floats) -> NDArray[np.int64]:
-        """What is believed of each component and spoken for; where nothing is, what was reported."""
-        sure_3KC = (marginal_C3.T[:, None] > threshold_3KC) & spoken_3C[:, None]
-        states = [CORRECT, WRONG, ABSENT]
-        return np.select([sure_3KC[state] for state in states], states, self.reported_KC)
-
-    def _order(self, event: StepEvent) -> tuple[int, int]:
-        """What others need comes first; what others need is removed last."""
-        step = self.procedure.step(event.step_id)
-        depth = self._depth[step.component_index]
-        return (depth if step.kind is not StepKind.REMOVE else -depth, step.component_index)
-
-    def skipped(self, row: int, frame: int, marginal_C3: Floats, *, at_the_end: bool) -> list[StepEvent]:
-        """Expected installations that were left out, as far as that can be known: at the end all that never came;
-
-        before it, those that a part which is in place needs and that are not there.
-        """
-        reported_C, found = self.reported_KC[row], []
-        for step_id in self.variant.expected:
-            step = self.procedure.step(step_id)
-            k = step.component_index
-            if not step.installs or reported_C[k] == CORRECT or (row, step_id) in self._skipped:
-                continue
-            if at_the_end or (marginal_C3[k, ABSENT] > 0.95 and self._is_needed(k, reported_C)):
-                self._skipped.add((row, step_id))
-                sure = float(1 - marginal_C3[k, CORRECT])
-                found.append(StepEvent(step_id, frame, confidence=sure, source="filter", kind="skipped"))
-        return found
-
-    def _is_needed(self, component: int, reported_C: NDArray[np.int64]) -> bool:
-        present = {int(k) for k in np.flatnonzero(reported_C != ABSENT)} | {component}
-        return bool(set(self._needs.carried_by(component, present)) - {component})
-
-
-class ProcedureFilter(Decoder):
-    """Feed it every frame; it returns the steps that the frame completes, wrong parts and steps left out among them."""
-
-    Settings = FilterSettings
-    needs_every_tick, gives_alarms, fewest_to_learn_from = False, True, 8
-    grid: ClassVar[Grid] = {
-        "install_threshold": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        "removal_threshold": (0.6, 0.8, 0.9, 0.95),
-        "together_threshold": (0.3, 0.6, 1.0),
-        "unexpected_threshold": (0.9, 0.97, 0.99, 0.999),
-    }
-
-    def __init__(
-        self, procedure: Procedure, variant: str | None = None, settings: FilterSettings | None = None
-    ) -> None:
-        own = settings or FilterSettings()
-        self._belief = Belief(
-            procedure, procedure.variant(variant), parameters_of(own, procedure), own.block_components
-        )
-        self._decisions = _Decisions(procedure, procedure.variant(variant), [own])
-        self._evidence = Evidence(self._belief, procedure)
-        super().__init__(procedure, variant, own)
-
-    def reset(self) -> None:
-        """Forget everything, for a new recording."""
-        super().reset()
-        self._evidence.reset()
-        self._decisions.reset()
-
-    def update(
-        self,
-        detections: Sequence[StateDetection],
-        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
-        frame: int | None = None,
-    ) -> list[StepEvent]:
-        """The events of the next frame, of which the networks said no more than this."""
-        number = self._frame + 1 if frame is None else frame
-        change_C = None if change_probabilities is None else np.asarray(change_probabilities, dtype=np.float32)
-        # a frame without a detection says nothing: who feeds detections alone leaves such frames out
-        return self.observe(Prediction(number, number, 0.0, tuple(detections) or None, change_C))
-
-    def observe(self, prediction: Prediction) -> list[StepEvent]:
-        """The events of the next tick, from all that the networks said about it."""
-        self._next_frame(prediction.tick)
-        said_C3 = self._evidence.take(prediction)
-        if said_C3 is None:
-            return []
-        marginal_C3 = self._belief.marginal_C3
-        (events,) = self._decisions.update(marginal_C3, said_C3, prediction.tick)
-        return events + self._decisions.skipped(0, prediction.tick, marginal_C3, at_the_end=False)
-
-    def rest(self, frame: int) -> None:
-        """Frames of which nothing is known: time passes with the next one that is."""
-        self._frame = max(self._frame, frame - 1)
-
-    def finish(self) -> list[StepEvent]:
-        """The expected steps that never came, now that the work has ended."""
-        return self._decisions.skipped(0, max(self._frame, 0), self._belief.marginal_C3, at_the_end=True)
-
-    def set_component(self, component: int, state: int) -> None:
-        """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): the belief goes on from there."""
-        self._belief.set_component(component, state)
-        self._decisions.reported_KC[0, component] = state % 3
-
-    # ------------------------------------------------------------------ for displays
-    @property
-    def state(self) -> StateBits:
-        """The state that the reported steps lead to; -1 for a part that is reported wrong."""
-        return tuple(-1 if digit == WRONG else int(digit) for digit in self._decisions.reported_KC[0])
-
-    @property
-    def share(self) -> NDArray[np.float64]:
-        """The probability of what each step leads to, as a share of what is needed to report it."""
-        found = np.zeros(len(self.procedure.steps))
-        for step in self.procedure.steps:
-            leads_to = {StepKind.INSTALL: CORRECT, StepKind.INCORRECT: WRONG, StepKind.REMOVE: ABSENT}[step.kind]
-            if self._decisions.reported_KC[0, step.component_index] != leads_to:
-                needed = self._decisions._threshold_3KC[leads_to, 0, step.component_index]
-                found[step.id] = self._belief.marginal_C3[step.component_index, leads_to] / max(needed, 1e-9)
-        return found
-
-    @property
-    def component_probabilities(self) -> NDArray[np.float64]:
-        """How surely each component is correctly in place."""
-        return np.asarray(self._belief.marginal_C3[:, CORRECT].copy())
-
-    @property
-    def state_probabilities(self) -> NDArray[np.float64]:
-        """How surely each component is absent, correct, wrong; (C, 3)."""
-        return np.array(self._belief.marginal_C3)
-
-    @property
-    def expected_wait_seconds(self) -> NDArray[np.float64]:
-        """In how many seconds each component's next expected step is to be expected."""
-        return self._belief.expected_wait_C
-
-    # ------------------------------------------------------------------ learning and tuning
-    @classmethod
-    def fit(
-        cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: FilterSettings, folder: Path
-    ) -> FilterSettings:
-        """Learn emission, gain and rates through the filter, and write them below `folder`."""
-        from stormpsr.decoding.procedure_filter_fit import fit_filter
-
-        fit_filter(recordings, procedure, settings.block_components).save(folder / PARAMETERS_FILE)
-        return replace(settings, fitted=True, folder=folder)
-
-    @classmethod
-    def batch(cls, procedure: Procedure, variant: str | None, settings: Sequence[FilterSettings]) -> DecoderBatch:
-        return FilterGrid(procedure, variant, settings)
-
-
-def parameters_of(settings: FilterSettings, procedure: Procedure) -> FilterParameters:
-    """The parameters that settings name."""
-    if not settings.fitted:
-        return FilterParameters()
-    if settings.folder is None:
-        raise InputError("a fitted filter lies in a model's folder", cure="load the model, or set fitted: false")
-    return FilterParameters.load(settings.folder / PARAMETERS_FILE, procedure.n_components)
-
-
 _WORDS_OF_STRIDE, _LONGEST_STRIDE = 8, 10
 
 
@@ -769,45 +503,92 @@ class Evidence:
     """
 
     def __init__(self, belief: Belief, procedure: Procedure) -> None:
-        self._belief, self._procedure = belief, procedure
+        self.belief, self._procedure = belief, procedure
         self.reset()
 
     def reset(self) -> None:
-        self._belief.reset()
+        self.belief.reset()
         self._tick: int | None = None  # of the latest word
         self._distances: deque[int] = deque(maxlen=_WORDS_OF_STRIDE)
 
     def take(self, prediction: Prediction) -> Floats | None:
         """What the prediction says of every component, after the belief has taken it in; None if it says nothing."""
-        parameters = self._belief.parameters
+        parameters = self.belief.parameters
         said_C3 = parameters.log_likelihood(prediction, self._procedure)
         if said_C3 is None:
             return None
         passed = 1 if self._tick is None else prediction.tick - self._tick
         self._distances.append(passed)
         stride = parameters.ticks or min(*self._distances, _LONGEST_STRIDE)
-        self._belief.advance(passed)
-        self._belief.weigh(said_C3, min(passed, stride))
+        self.belief.advance(passed)
+        self.belief.weigh(said_C3, min(passed, stride))
         self._tick = prediction.tick
         return said_C3
 
+    @property
+    def marginal_C3(self) -> Floats:
+        return self.belief.marginal_C3
 
-class FilterGrid:
-    """Many thresholds on one belief, which does not depend on them."""
+    def set_component(self, component: int, state: int) -> None:
+        self.belief.set_component(component, state)
 
-    def __init__(self, procedure: Procedure, variant: str | None, settings: Sequence[FilterSettings]) -> None:
-        apart = [entry.name for entry in fields(FilterSettings) if entry.name not in _THRESHOLDS]
-        if len({tuple(getattr(own, name) for name in apart) for own in settings}) > 1:
-            raise InputError("settings of one batch may differ in their thresholds only")
-        chosen, first = procedure.variant(variant), settings[0]
-        belief = Belief(procedure, chosen, parameters_of(first, procedure), first.block_components)
-        self._belief, self._evidence = belief, Evidence(belief, procedure)
-        self._decisions = _Decisions(procedure, chosen, settings)
-        self.events: list[list[StepEvent]] = [[] for _ in settings]
 
-    def observe(self, prediction: Prediction) -> None:
-        said_C3 = self._evidence.take(prediction)
-        if said_C3 is not None:
-            found = self._decisions.update(self._belief.marginal_C3, said_C3, prediction.tick)
-            for events, new in zip(self.events, found, strict=True):
-                events += [replace(event, frame=prediction.index) for event in new]
+# ---------------------------------------------------------------------- the method
+PARAMETERS_FILE = Path("methods") / "filter.npz"
+_PACES = (0.05, 20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings(BeliefSettings):
+    """Thresholds, and how the belief is kept."""
+
+    block_components: int = 5  # joint states are exact for so many components that depend on each other
+    pace: float = 1.0  # how many times longer steps take here than where the mean times were learned
+
+    def __post_init__(self) -> None:
+        BeliefSettings.__post_init__(self)
+        check_numbers(self, {"block_components": (1, 7), "pace": _PACES})
+
+
+class ProcedureFilter(BeliefDecoder):
+    """A belief over joint states."""
+
+    Settings = FilterSettings
+    name = "filter"
+    _believer: Evidence
+
+    @classmethod
+    def believer(cls, procedure: Procedure, variant: Variant, settings: FilterSettings) -> Evidence:
+        belief = Belief(procedure, variant, parameters_of(settings, procedure), settings.block_components)
+        return Evidence(belief, procedure)
+
+    @property
+    def expected_wait_seconds(self) -> NDArray[np.float64]:
+        """In how many seconds each component's next expected step is to be expected."""
+        return self._believer.belief.expected_wait_C
+
+    @classmethod
+    def fit(
+        cls,
+        recordings: Sequence[LabelledRecording],
+        procedure: Procedure,
+        settings: FilterSettings,
+        folder: Path,
+        on_progress: OnSteps | None = None,
+    ) -> FilterSettings:
+        """Learn emission, gain and rates through the filter, and write them below `folder`."""
+        from stormpsr.decoding.procedure_filter_fit import fit_filter
+
+        learned = fit_filter(recordings, procedure, settings.block_components, on_progress=on_progress)
+        learned.save(folder / PARAMETERS_FILE)
+        return replace(settings, fitted=True, folder=folder)
+
+
+def parameters_of(settings: FilterSettings, procedure: Procedure) -> FilterParameters:
+    """The parameters that settings name, at their pace."""
+    found = FilterParameters()
+    if settings.fitted:
+        if settings.folder is None:
+            raise InputError("a fitted filter lies in a model's folder", cure="load the model, or set fitted: false")
+        found = FilterParameters.load(settings.folder / PARAMETERS_FILE, procedure.n_components)
+    return replace(found, log_seconds_R=found.log_seconds_R + np.log(settings.pace))
