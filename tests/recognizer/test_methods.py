@@ -18,7 +18,7 @@ from stormpsr.cli.main import main
 from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding import methods
 from stormpsr.decoding.methods import Grid, Method, resolve_method
-from stormpsr.decoding.predictions import Decoder, LabelledRecording
+from stormpsr.decoding.predictions import Decoder, LabelledRecording, OnSteps
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 from stormpsr.recognizer.model_folder import load_model, load_settings
@@ -75,7 +75,14 @@ class Metronome(Decoder):
         return np.full(self.procedure.n_components, 0.5)
 
     @classmethod
-    def fit(cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: Any, folder: Path) -> Any:
+    def fit(
+        cls,
+        recordings: Sequence[LabelledRecording],
+        procedure: Procedure,
+        settings: Any,
+        folder: Path,
+        on_progress: OnSteps | None = None,
+    ) -> Any:
         from dataclasses import replace
 
         (folder / "methods").mkdir(exist_ok=True)

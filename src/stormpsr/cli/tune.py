@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -86,17 +87,24 @@ def tune_command(
     summaries: dict[str, GroupSummary] = {}
     alarms: dict[str, Alarms | None] = {}
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
-        with (
-            cross_fitted(loaded, name, labelled, lambda note: typer.echo(f"note: {note}", err=True)) as (parts, tried),
-            Bar(f"tuning {name}", enabled=not as_json) as bar,
-        ):
-            scored[name] = score_settings(parts, name, tried, on_progress=bar.count)
-            chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
-            settings, alarms[name] = choose_alarms(parts, name, chosen[name].settings, most_false_alarms)
-            chosen[name] = replace(chosen[name], settings=settings)
-            summaries[name] = summary_of(parts, name, settings)
-        if learns_from(name, labelled) and not dry_run:  # what was chosen without a recording is used with all of them
-            resolve_method(name).decoder_class.fit(labelled, loaded.procedure, chosen[name].settings, loaded.path)
+        with Bar(f"tuning {name}", enabled=not as_json, logged=True) as bar:
+            scratch = options.cache_folder(cache) / "fitting"
+            fitting = cross_fitted(loaded, name, labelled, _note, scratch=scratch, on_progress=bar.named)
+            with fitting as (parts, tried):
+                scored[name] = score_settings(parts, name, tried, on_progress=partial(bar.named, f"tuning {name}"))
+                chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
+                settings, alarms[name] = choose_alarms(parts, name, chosen[name].settings, most_false_alarms)
+                chosen[name] = replace(chosen[name], settings=settings)
+                summaries[name] = summary_of(parts, name, settings)
+                if learns_from(name, labelled) and not dry_run:
+                    # what was chosen without a recording is used with all of them
+                    resolve_method(name).decoder_class.fit(
+                        labelled,
+                        loaded.procedure,
+                        chosen[name].settings,
+                        loaded.path,
+                        partial(bar.named, f"{name} learns from all recordings"),
+                    )
     if len(labelled) < _FEW:
         typer.echo(
             f"note: {counted(len(labelled), 'recording')} to tune on: settings chosen on fewer than {_FEW} may fit "
@@ -130,6 +138,10 @@ def tune_command(
     if drawn is not None:
         typer.echo(f"drawn: {drawn}")
     typer.echo("nothing was stored" if dry_run else f"stored: {loaded.path / 'recognizer.yaml'}")
+
+
+def _note(note: str) -> None:
+    typer.echo(f"note: {note}", err=True)
 
 
 def _plain(method: str, scored: Scored) -> dict[str, Any]:

@@ -12,7 +12,7 @@ with outputs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -109,6 +109,7 @@ class LabelledRecording(Protocol):
     def predictions(self) -> Iterable[Prediction]: ...
 
 
+OnSteps = Callable[[int, int], None]  # so many steps are done, of so many
 _LONGEST_REST = 256  # unseen frames after which nothing is left to decay
 
 
@@ -204,7 +205,14 @@ class Decoder(ABC):
 
     # ------------------------------------------------------------------ learning and tuning
     @classmethod
-    def fit(cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: Any, folder: Path) -> Any:
+    def fit(
+        cls,
+        recordings: Sequence[LabelledRecording],
+        procedure: Procedure,
+        settings: Any,
+        folder: Path,
+        on_progress: OnSteps | None = None,
+    ) -> Any:
         """Learn from labelled recordings before the grid is tried.
 
         Parameters are written below `folder`, which is found again as `settings.folder` if the settings have such a
