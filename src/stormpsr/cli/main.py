@@ -16,6 +16,7 @@ import typer
 from stormpsr import __version__
 from stormpsr.cli import (
     boxes,
+    compare,
     decode,
     demo,
     detect,
@@ -51,6 +52,7 @@ app.add_typer(procedure.app, name="procedure")
 app.add_typer(labels.app, name="labels")
 app.add_typer(model.app, name="model")
 app.command("score")(score.score_command)
+app.command("compare")(compare.compare_command)
 app.command("decode")(decode.decode_command)
 app.command("oracle")(oracle.oracle_command)
 app.add_typer(synth.app, name="synth")

@@ -216,7 +216,9 @@ def forearm_mesh(sleeve_share: float) -> tuple[Mesh, NDArray[np.bool_]]:
 def watch_mesh() -> Mesh:
     """A watch around the wrist of a forearm whose length is 1: a strap, and a case on the back of the hand's side."""
     strap = _lofted([(-0.09, 0.0225, 0.0285), (-0.155, 0.0235, 0.0305)])
-    case = _lofted([(-0.065, 0.001, 0.001), (-0.07, 0.005, 0.017), (-0.175, 0.005, 0.017), (-0.18, 0.001, 0.001)], sides=12)
+    case = _lofted(
+        [(-0.065, 0.001, 0.001), (-0.07, 0.005, 0.017), (-0.175, 0.005, 0.017), (-0.18, 0.001, 0.001)], sides=12
+    )
     lift = np.array([0.0, 0.0, 0.025], dtype=np.float32)
     return merge([strap, Mesh(case.vertices_V3 + lift, case.normals_V3, case.triangles_T3)])
 
