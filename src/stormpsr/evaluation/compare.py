@@ -8,7 +8,7 @@ Shape legend: K bootstrap draws, R recordings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -108,7 +108,7 @@ def paired_difference(
     draws_KR: NDArray[np.int64],
     level: float = 0.95,
 ) -> Difference:
-    """The difference of two means, with `nan` where a recording has no value: that recording is in neither mean's way."""
+    """The difference of two means; `nan` where a recording has no value, which its mean then leaves out."""
     first, second = _mean(one_R), _mean(two_R)
     if first is None or second is None:
         return Difference(metric, first, second, None, None, None)
@@ -183,8 +183,8 @@ def latex_table(groups: Mapping[str, GroupSummary], comparisons: Sequence[Compar
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def _best(metric: MetricName, groups: Any) -> float | None:
-    known = [value for group in groups if (value := getattr(group, metric)) is not None]
+def _best(metric: MetricName, groups: Iterable[GroupSummary]) -> float | None:
+    known: list[float] = [value for group in groups if (value := getattr(group, metric)) is not None]
     if len(known) < 2:
         return None
     return min(known) if metric == "delay_seconds" else max(known)
