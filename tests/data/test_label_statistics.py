@@ -16,7 +16,7 @@ RAW = "0.jpg,0,0,0\n10.jpg,1,0,0\n30.jpg,1,-1,0\n50.jpg,1,1,0\n80.jpg,0,1,0\n"
 
 @pytest.fixture
 def labels(tmp_path: Path) -> Path:
-    """Two recordings in which a foot goes on and off again and a pole first sits wrong; one in which nothing happens."""
+    """Two recordings in which a foot goes on and off and a pole first sits wrong; one in which nothing happens."""
     for place, text in (("Train/a", RAW), ("Train/b", "0.jpg,0,0,0\n"), ("test/c", RAW)):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "PSR_labels_raw.csv").write_text(text)

@@ -85,16 +85,14 @@ def stats(
     folder: Annotated[Path, typer.Argument(help="A folder of recordings.")],
     procedure: DataProcedureOption = None,
     split: AnySplit = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also plot how often each step occurs (.png, .svg, .pdf).")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also plot how often each step occurs (.png, .svg, .pdf).")] = None,
     per_step: Annotated[bool, typer.Option("--per-step", help="Also print how often each step occurs.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Count steps, errors and states.
 
-    Correct completions, installations, removals and incorrect installations, how far apart completions are, and how many
-    states the assembly goes through; by split, and by step.
+    Correct completions, installations, removals and incorrect installations, how far apart completions are, and how
+    many states the assembly goes through; by split, and by step.
 
     Example: stormpsr labels stats data/meccano_psr --procedure meccano --plot distribution.png
     """

@@ -17,6 +17,7 @@ from stormpsr import __version__
 from stormpsr.cli import (
     boxes,
     compare,
+    data,
     decode,
     demo,
     detect,
@@ -27,6 +28,7 @@ from stormpsr.cli import (
     oracle,
     procedure,
     report,
+    reproduce,
     run,
     score,
     synth,
@@ -56,6 +58,7 @@ app.command("compare")(compare.compare_command)
 app.command("decode")(decode.decode_command)
 app.command("oracle")(oracle.oracle_command)
 app.add_typer(synth.app, name="synth")
+app.add_typer(data.app, name="data")
 app.add_typer(boxes.app, name="boxes")
 app.add_typer(detect.app, name="detect")
 app.command("demo")(demo.demo_command)
@@ -64,6 +67,7 @@ app.add_typer(embed.app, name="embed")
 app.command("run")(run.run_command)
 app.command("tune")(tune.tune_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("reproduce")(reproduce.reproduce_command)
 app.command("report")(report.report_command)
 
 

@@ -47,6 +47,8 @@ def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> Spati
         n_queries=config.n_queries,
         frozen_stride=config.frozen_stride,
         crop_size=config.crop_size,
+        head_on_features=config.head_on_features,
+        embedding_norm=config.embedding_norm,
     )
     if from_detector:
         start_from_detector(encoder, Path(weights))
