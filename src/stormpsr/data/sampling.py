@@ -263,7 +263,7 @@ def end_frame_probabilities(
         if positive_F.all() or not positive_F.any():
             return np.full(n_frames, 1.0 / n_frames)
         share = _POSITIVE_SHARE / positive_F.sum()
-        return np.where(positive_F, share, (1 - _POSITIVE_SHARE) / (~positive_F).sum())
+        return np.asarray(np.where(positive_F, share, (1 - _POSITIVE_SHARE) / (~positive_F).sum()))
     centres = np.concatenate([times - delta_frames, times + delta_frames]) if kind == "kcas" else times
     log_weights = -0.5 * ((np.arange(n_frames)[:, None] - centres) / sigma_frames) ** 2
     log_weights -= log_weights.max()  # so that a recording far longer than sigma does not underflow to nothing
