@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from stormpsr.config import dump_config, load_config
+from stormpsr.config import load_config
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.labels import read_states
 from stormpsr.data.layouts import find_recordings
@@ -190,11 +190,3 @@ def test_a_hub_that_cannot_be_reached_is_said_before_training(
     with pytest.raises(InputError, match=r"cannot be had from the hub \(connection refused\)"):
         check_run(replace(run, config=config), ["encoder"], skip_finished=True)
     assert asked == ["timm/vit_small_patch16_224.augreg_in21k"]
-
-
-def test_settings_of_every_preset_are_read_back() -> None:
-    from stormpsr.config import parse_config
-
-    for preset in (*PAPER, *RELEASED):
-        config = load_config(preset)
-        assert parse_config(dump_config(config), where=preset) == config

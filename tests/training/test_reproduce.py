@@ -106,6 +106,20 @@ def test_stages_are_shared_by_rows_whose_settings_do_not_concern_them(settings_f
         assert stage_config(one, "encoder") != stage_config(load_config(settings_file, [changed]), "encoder")
 
 
+def test_rows_go_before_what_the_user_changes(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
+    overrides = ("train_encoder.epochs=7", "temporal.mlp_width=64", "clips.n_window=4", "seed=9")
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), overrides=overrides)
+    rows = {row.name: row for row in load_table("backbones").rows}
+    chosen = {name: experiment.config(load_table("backbones"), row, 2) for name, row in rows.items()}
+    assert {name: config.train_encoder.epochs for name, config in chosen.items() if "TCN" in name} == {
+        "TCN, neither": 0,
+        "TCN, KFS": 7,
+        "TCN, KFS and KCAS": 7,
+    }
+    assert chosen["STORM-PSR, KFS"].temporal.model_dump()["mlp_width"] == 64
+    assert {(config.seed, config.clips.n_window) for config in chosen.values()} == {(2, 4)}
+
+
 def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
     notes: list[str] = []
     experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), on_note=notes.append)

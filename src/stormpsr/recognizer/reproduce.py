@@ -206,8 +206,8 @@ class Experiment:
         write_json(path, ours)
 
     def config(self, table: Table, row: Row, seed: int) -> Config:
-        """The settings of a cell."""
-        return load_config(self.preset, [*table.set, *row.set, f"seed={seed}", *self.overrides])
+        """The settings of a cell. Rows go before what the user has changed: they are what the table is about."""
+        return load_config(self.preset, [*self.overrides, *table.set, *row.set, f"seed={seed}"])
 
     def run_of(self, config: Config, name: StageName) -> Run:
         """Where a stage is trained: a folder that all cells share whose settings lead to the same networks."""
