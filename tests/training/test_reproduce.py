@@ -128,6 +128,9 @@ def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_pa
     assert any("'STORM-PSR' needs a detector" in note for note in notes)
     with pytest.raises(InputError, match="every row needs a detector"):
         cells_of(experiment, "x", Table("x", (Row("a", method="average"),)))
+    # a row that says whose networks it scores keeps them
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), stage="joint")
+    assert [cell.row.stage for cell in cells_of(experiment, "joint", load_table("joint"))] == ["temporal", "joint"]
     assert Cell("t", Row("a", method="expected"), 0, load_config(settings_file)).stages() == []
 
 
@@ -183,6 +186,8 @@ def test_a_table_is_made_resumed_and_written(
     # again: nothing is trained, one lost cell is made from the networks that are there
     trained = {path: path.stat().st_mtime_ns for path in (out / "stages").rglob("model.safetensors")}
     cells[3].unlink()
+    changed = json.loads(cells[2].read_text())
+    cells[2].write_text(json.dumps({**changed, "config": "of a row with other settings"}))
     assert reproduce(table, whole_world, out, settings_file, *more) == 0
     assert {path: path.stat().st_mtime_ns for path in (out / "stages").rglob("model.safetensors")} == trained
     assert json.loads((out / "small.json").read_text()) == result

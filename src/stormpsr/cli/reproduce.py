@@ -37,7 +37,9 @@ def reproduce_command(
     seeds: Annotated[list[int] | None, typer.Option(help="Seeds, one after the other.", show_default="0")] = None,
     stage: Annotated[
         Literal["temporal", "joint"] | None,
-        typer.Option(help="Score the networks of this stage.", show_default="the table's"),
+        typer.Option(
+            help="Score the networks of this stage, in rows that do not say which.", show_default="the table's"
+        ),
     ] = None,
     tune: Annotated[
         Literal["threshold", "all", "none"],

@@ -108,23 +108,19 @@ class Table:
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]
-        if len(set_of(names)) < len(names):
+        if len(frozenset(map(_slug, names))) < len(names):  # files are called after them
             raise InputError("two rows have the same name", cure="call them differently")
         if self.baseline is not None and self.baseline not in names:
             raise InputError(f"there is no row {self.baseline!r} to compare with", cure=f"rows: {', '.join(names)}")
 
-    def all_rows(self) -> list[Row]:
-        """The rows, each with its stage and method."""
-        rows = [replace(row, stage=row.stage or self.stage, method=row.method or self.method) for row in self.rows]
+    def all_rows(self, stage: Literal["temporal", "joint"] | None = None) -> list[Row]:
+        """The rows, each with its method and its stage: its own, or the given one, or the table's."""
+        natural = stage or self.stage
+        rows = [replace(row, stage=row.stage or natural, method=row.method or self.method) for row in self.rows]
         known = {row.method for row in rows}
         if self.further_methods:
-            rows += [Row(m.title, (), self.stage, m.name) for m in METHODS.values() if m.name not in known]
+            rows += [Row(m.title, (), natural, m.name) for m in METHODS.values() if m.name not in known]
         return rows
-
-
-def set_of(names: Sequence[str]) -> frozenset[str]:
-    """Names as files are called, which must differ."""
-    return frozenset(map(_slug, names))
 
 
 def _slug(name: str) -> str:
@@ -158,7 +154,7 @@ class Experiment:
     detector: Path | None = None  # a trained one, for rows that need detections
     overrides: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
-    stage: Literal["temporal", "joint"] | None = None  # instead of the rows' own
+    stage: Literal["temporal", "joint"] | None = None  # instead of the table's; what a row says of its own stays
     tuned_by: TunedBy = "threshold"
     options: FitOptions = field(default_factory=FitOptions)
     on_progress: OnProgress = ignore_progress
@@ -193,6 +189,7 @@ class Experiment:
             "detector": None if self.detector is None else str(self.detector.resolve()),
             "preset": self.preset,
             "overrides": list(self.overrides),
+            "settings": _digest(load_config(self.preset, self.overrides)),
             "stage": self.stage,
             "tuned_by": self.tuned_by,
         }
@@ -212,16 +209,19 @@ class Experiment:
     def run_of(self, config: Config, name: StageName) -> Run:
         """Where a stage is trained: a folder that all cells share whose settings lead to the same networks."""
         kept = stage_config(config, name)
-        key = hashlib.sha256(dump_config(kept).encode()).hexdigest()[:12]
         return Run(
             kept,
             self.training_data,
-            self.out / "stages" / key,
+            self.out / "stages" / _digest(kept),
             renders=self.renders,
             options=replace(self.options, resume=True),
             on_progress=self.on_progress,
             cache_folder=self.cache,
         )
+
+
+def _digest(config: Config) -> str:
+    return hashlib.sha256(dump_config(config).encode()).hexdigest()[:12]
 
 
 def stage_config(config: Config, name: StageName) -> Config:
@@ -254,6 +254,19 @@ class Cell:
     def path(self, out: Path) -> Path:
         return out / "cells" / self.table / f"{_slug(self.row.name)}-{self.seed}.json"
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its file must say: a row that was changed since is made again."""
+        own = {"row": self.row.name, "seed": self.seed, "method": self.row.method, "stage": self.row.stage}
+        return {**own, "config": _digest(self.config)}
+
+    def is_done(self, out: Path) -> bool:
+        path = self.path(out)
+        if not path.is_file():
+            return False
+        content = read_json_object(path, "cell of a table", cure="delete it")
+        return all(content.get(key) == value for key, value in self.about.items())
+
     def stages(self) -> list[StageName]:
         """What has to be trained for it."""
         if "temporal" not in self.streams:
@@ -265,8 +278,7 @@ class Cell:
 def cells_of(experiment: Experiment, name: str, table: Table) -> list[Cell]:
     """All cells, seeds last; rows that need detections are left out where there is no detector."""
     cells = []
-    for row in table.all_rows():
-        row = replace(row, stage=experiment.stage or row.stage)
+    for row in table.all_rows(experiment.stage):
         if "detection" in Cell(name, row, 0, Config()).streams and experiment.detector is None:
             experiment.on_note(f"row {row.name!r} needs a detector: it is left out")
             continue
@@ -384,9 +396,7 @@ def evaluate_cell(experiment: Experiment, cell: Cell, predictions: _Predictions)
     path = cell.path(experiment.out)
     write_csv(path.with_suffix(".csv"), [("recording", "frame", "step_id"), *sorted(events)])
     content = {
-        "row": cell.row.name,
-        "seed": cell.seed,
-        "method": method,
+        **cell.about,
         "networks": None if stream is None else str(stream),
         "settings": resolve_method(method).stored(settings),
         "scores": scores,
@@ -464,7 +474,7 @@ def make_table(
     for done, cell in enumerate(
         sorted(cells, key=lambda cell: (cell.seed, str(cell.row.stage), cell.row.set)), start=1
     ):
-        if not cell.path(experiment.out).is_file():
+        if not cell.is_done(experiment.out):
             evaluate_cell(experiment, cell, predictions)
         if on_cell:
             on_cell(done, len(cells))
@@ -685,7 +695,7 @@ class TablePlan:
 def plan_table(experiment: Experiment, name: str, table: Table, clock: Clock) -> TablePlan:
     """Check the settings of every cell, and estimate time and disk of what is not there yet."""
     cells = cells_of(experiment, name, table)
-    left = [cell for cell in cells if not cell.path(experiment.out).is_file()]
+    left = [cell for cell in cells if not cell.is_done(experiment.out)]
     stages: dict[str, tuple[StageName, Run]] = {}
     encoders: dict[str, int] = {}
     recordings = (*experiment.training_data.train, *experiment.training_data.val, *experiment.test)
