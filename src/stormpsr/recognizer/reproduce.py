@@ -192,6 +192,7 @@ class Experiment:
             "settings": _digest(load_config(self.preset, self.overrides)),
             "stage": self.stage,
             "tuned_by": self.tuned_by,
+            "accumulate": self.options.accumulate_batches,
         }
         path = self.out / "about.json"
         if path.is_file():
