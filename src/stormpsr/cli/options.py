@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------------- options
 PLOTS = (".png", ".svg", ".pdf")  # how the name of a plot may end
-_PROCEDURE = "A shipped procedure (industreal, meccano) or a YAML file."
+_PROCEDURE = "A shipped procedure (industreal, meccano, impact) or a YAML file."
 _RECORDINGS = "Which recordings to use."
 
 ModelArgument = Annotated[
@@ -32,6 +32,10 @@ DataOption = Annotated[Path, typer.Option("--data", "-d", help="Folder of record
 ProcedureOption = Annotated[str, typer.Option("--procedure", "-p", help=_PROCEDURE)]
 DataProcedureOption = Annotated[
     str | None, typer.Option("--procedure", "-p", help=_PROCEDURE, show_default="procedure.yaml in the data")
+]
+LabelsArgument = Annotated[Path, typer.Argument(help="PSR_labels.csv, or a folder of recordings.")]
+MissingOption = Annotated[
+    Literal["error", "empty", "skip"], typer.Option(help="What to do with recordings that have no predictions.")
 ]
 VariantOption = Annotated[
     str | None,

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -137,7 +137,8 @@ class ImageFolder(FrameSource):
         return self._numbers
 
     def file(self, number: int) -> Path:
-        return self._files[self._numbers[int(rows_that_show(self._numbers, number))]]
+        """The file of a frame, or of the last one before it; found without copying the numbers, which may be many."""
+        return self._files[self._numbers[max(bisect_right(self._numbers, number) - 1, 0)]]
 
     def fingerprint(self) -> str:
         return _digest("\n".join(f"{file.name} {file.stat().st_size}" for file in self._files.values()))

@@ -149,6 +149,7 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
 def encoder_digest(encoder: SpatialEncoder) -> str:
     """A fingerprint of everything that decides what an encoder makes of an image."""
     about = f"{GEOMETRY} {type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
+    about += "" if encoder.embedding_norm == "none" else f" {encoder.embedding_norm}"
     digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(encoder.state_dict().items()):
         array = tensor.detach().cpu().contiguous().numpy()
