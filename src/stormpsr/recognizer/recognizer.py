@@ -172,6 +172,14 @@ class Recognizer:
         """What is only known once the work has ended: expected steps that never came, by methods that tell of them."""
         return self._ticks.finish()
 
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): recognition goes on from there."""
+        self.decoder.correct(component, bit)
+
+    def restore(self, bits: Sequence[int]) -> None:
+        """Go on from a state that is known, as after a restart."""
+        self.decoder.restore(bits)
+
     # ------------------------------------------------------------------ for displays
     @property
     def state(self) -> StateBits | None:
