@@ -132,7 +132,7 @@ class EvidenceFusion(Decoder):
         return self._accumulate(gain_S)
 
     def correct(self, component: int, bit: int) -> None:
-        """Somebody who knows says what is true: old evidence counts no more, nor does a change that is still in view."""
+        """Somebody who knows says what is true: old evidence counts no more, nor does a change still in view."""
         self._state_C[component] = bit
         self._evidence_S[[self.procedure.step_id(component, kind) for kind in StepKind]] = 0.0
         if self._frame >= 0:  # before the first frame there is no window

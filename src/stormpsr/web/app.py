@@ -1,4 +1,4 @@
-"""An application of pages and an interface: static files, log-in, errors as JSON, and streams that end with the server."""
+"""An application of pages and an interface: static files, log-in, errors as JSON, and news for many who wait."""
 
 from __future__ import annotations
 
