@@ -1,7 +1,7 @@
 // Figures of the day: what was made, how long it took, what went wrong; every number as CSV and JSON.
 import { icon, svg } from "./icons.js";
 import { readStation, status, table, unitName } from "./report.js";
-import { $, buildBar, clock, duration, el, get, language, loadTexts, percent, setText, show, t, toastError } from "./shared.js";
+import { $, buildBar, clock, duration, el, get, loadTexts, longDate, percent, setText, show, t, toastError } from "./shared.js";
 
 const DAY_MS = 86400000;
 const REFRESH_MS = 15000;
@@ -124,7 +124,7 @@ function renderUnits() {
     status(unit.status, "result"),
     t("unit.of", unit),
   ]);
-  const columns = [["col.unit"], ["col.start"], ["col.duration", "nowrap"], ["col.result"], ["col.done", "nowrap"]];
+  const columns = [["col.unit", "nowrap"], ["col.start"], ["col.duration", "nowrap"], ["col.result"], ["col.done", "nowrap"]];
   $("#units .content").replaceChildren(rows.length ? table(columns, rows) : el("p", { class: "quiet" }, t("day.no_units")));
 }
 
@@ -154,7 +154,7 @@ function goTo(date) {
 const noon = () => new Date(`${day}T12:00:00`);
 
 function renderDay() {
-  setText($("#heading"), noon().toLocaleDateString(language, { weekday: "long", day: "numeric", month: "long", year: "numeric" }));
+  setText($("#heading"), longDate(noon()));
   $("#date").value = day;
   $("#after").disabled = $("#today").disabled = day >= isoDay(new Date());
   renderExports();

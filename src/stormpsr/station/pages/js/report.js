@@ -12,12 +12,16 @@ export function status(name, kind = "status") {
   return el("span", { class: `status ${name}` }, icon(ICONS[name] ?? "help"), t(`${kind}.${name}`));
 }
 
-/** columns: [["col.step", "class of the cells"], ...]; rows: lists of texts and nodes, one per column. */
+/**
+ * columns: [["col.step", "class of the cells"], ...]; rows: lists of texts and nodes, one per column. A table with a "main"
+ * column becomes a list of small cards on a phone.
+ */
 export function table(columns, rows) {
   const head = el("tr", {}, ...columns.map(([key, kind = ""]) => el("th", { class: kind, scope: "col" }, t(key))));
   const body = rows.map((cells) =>
     el("tr", {}, ...cells.map((cell, i) => el("td", { class: columns[i][1] ?? "" }, cell ?? "–"))));
-  return el("div", { class: "scroll", tabindex: "0" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)));
+  const stack = columns.some(([, kind = ""]) => kind.includes("main"));
+  return el("div", { class: "scroll" }, el("table", { class: stack ? "stack" : null }, el("thead", {}, head), el("tbody", {}, ...body)));
 }
 
 export const unitName = (unit) => unit.serial || t("unit.unnamed", { id: unit.id });

@@ -37,6 +37,7 @@ export const $ = (selector) => document.querySelector(selector);
 let texts = {};
 let spare = {};
 export let language = "en";
+let locale = "en"; // with the browser's region, for dates
 let languages = [];
 
 async function readTexts(code) {
@@ -54,6 +55,7 @@ export async function loadTexts() {
   spare = await readTexts("en");
   texts = language === "en" ? spare : await readTexts(language);
   document.documentElement.lang = language;
+  locale = navigator.languages.find((code) => code.startsWith(language)) ?? language;
   for (const node of document.querySelectorAll("[data-t]")) node.textContent = t(node.dataset.t);
   for (const node of document.querySelectorAll("[data-t-label]")) label(node, t(node.dataset.tLabel));
 }
@@ -72,15 +74,32 @@ export function label(node, text) {
   setAttribute(node, "title", text);
 }
 
+/** One line of the record in words. */
+export function eventText(entry) {
+  const values = { text: entry.text ?? "", to: entry.to ? t(`status.${entry.to}`) : "" };
+  if (entry.kind === "alarm" && entry.alarm) values.text = t(`alarm.${entry.alarm}`, { step: entry.text ?? "" });
+  if (entry.kind === "camera" && hasText(`camera.${entry.text}`)) return t(`camera.${entry.text}`);
+  if (entry.kind === "unit_finished" && entry.result) values.text = `${values.text} · ${t(`result.${entry.result}`)}`;
+  let key = entry.kind;
+  if (key === "completed" && entry.by === "operator") key = "completed_by_operator";
+  if (key === "correction" && entry.to) key = "correction_to";
+  return t(`log.${key}`, values).trim();
+}
+
 // ---- times and numbers
 
 export function clock(iso, seconds = true) {
   const style = { hourCycle: "h23", hour: "2-digit", minute: "2-digit", ...(seconds ? { second: "2-digit" } : {}) };
-  return new Date(iso).toLocaleTimeString(language, style);
+  return new Date(iso).toLocaleTimeString(locale, style);
 }
 
 export function dateTime(iso) {
-  return new Date(iso).toLocaleString(language, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+  return new Date(iso).toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+}
+
+/** "Wednesday, 18 November 2026" */
+export function longDate(date) {
+  return date.toLocaleDateString(locale, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
 }
 
 /** "8 s", "1 min 05 s", "2 h 10 min" */
@@ -101,11 +120,11 @@ export function stopwatch(seconds) {
 }
 
 export function percent(share) {
-  return new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 0 }).format(share);
+  return new Intl.NumberFormat(locale, { style: "percent", maximumFractionDigits: 0 }).format(share);
 }
 
 export function decimal(value, digits = 1) {
-  return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value);
+  return new Intl.NumberFormat(locale, { maximumFractionDigits: digits }).format(value);
 }
 
 // ---- the station

@@ -4,7 +4,7 @@ import { icon, mark, setIcon } from "./icons.js";
 import { listenToKeys } from "./keys.js";
 import { follow } from "./live.js";
 import {
-  $, buildBar, clock, decimal, duration, el, hasText, label, loadTexts, percent, post, setAttribute, setName, setText, show,
+  $, buildBar, clock, decimal, duration, el, eventText, hasText, label, loadTexts, percent, post, setAttribute, setName, setText, show,
   stopwatch, t, toast, toastError,
 } from "./shared.js";
 import { blocked, muted, play, setMuted, soundFor, unlockOnFirstTouch } from "./sound.js";
@@ -293,7 +293,7 @@ function renderNow(step) {
   const share = step && !ready && step.status !== "wrong" ? step.share : 0;
   show($("#now-evidence"), Boolean(step) && !ready && step.status !== "wrong");
   $("#now-evidence .fill").style.transform = `translateX(${(share - 1) * 100}%)`;
-  setText($("#now-evidence > span"), t("now.evidence", { share: percent(share) }));
+  setText($("#now-evidence > span"), t(share < 0.05 ? "now.no_evidence" : "now.evidence", { share: percent(share) }));
   const picture = unit && step?.picture;
   show($("#now-picture"), Boolean(picture));
   if (picture) setAttribute($("#now-picture"), "src", picture);
@@ -324,9 +324,10 @@ function renderNowButtons(unit, step, ready) {
 /** Runs by the clock as well as by the stream. */
 function renderAside() {
   if (!state) return;
-  const { unit, steps } = state;
+  const { unit, steps, last_unit: last } = state;
   const step = currentStep();
   const parts = [];
+  if (!unit && last) parts.push(el("a", { href: `/units/${last.id}` }, t("do.report", { serial: serialOf(last) })));
   if (unit && step && step.status !== "wrong") {
     const before = steps.filter((other) => isFinished(other) && other.time).map((other) => Date.parse(other.time));
     const since = Math.max(Date.parse(unit.started), ...before);
@@ -355,21 +356,20 @@ function stationNow() {
 // ---- the unit
 
 function renderUnit() {
-  const unit = state.unit ?? state.last_unit;
-  const isLast = !state.unit && Boolean(state.last_unit);
-  setText($("#unit-label"), isLast ? `${t("unit.last")} · ${t(`result.${unit.status}`)}` : t("unit.label"));
+  const { unit, steps } = state;
+  document.body.classList.toggle("idle", !unit);
+  setText($("#unit-label"), t("unit.label"));
   setText($("#unit-serial"), unit ? serialOf(unit) : t("unit.waiting"));
-  setText($("#unit-count"), unit ? t("unit.of", unit) : t("unit.of", { done: 0, total: state.steps.length }));
+  setText($("#unit-count"), t("unit.of", unit ?? { done: 0, total: steps.length }));
   setText($("#unit-count-label"), t("unit.steps_done"));
-  setText($("#unit-time-label"), t(isLast ? "unit.took" : "unit.elapsed"));
+  setText($("#unit-time-label"), t("unit.elapsed"));
   renderUnitTime();
 }
 
 function renderUnitTime() {
   if (!state) return;
-  const unit = state.unit ?? state.last_unit;
-  const running = state.unit && live.live ? (performance.now() - received) / 1000 : 0;
-  setText($("#unit-time"), unit ? stopwatch(unit.seconds + running) : "–");
+  const sinceHeard = live.live ? (performance.now() - received) / 1000 : 0;
+  setText($("#unit-time"), state.unit ? stopwatch(state.unit.seconds + sinceHeard) : "–");
 }
 
 // ---- alarms
@@ -506,18 +506,6 @@ const LOG_ICONS = {
   unit_started: "plus", unit_finished: "flag", alarm: "alarm", camera: "camera",
 };
 
-function logText(entry) {
-  const alarm = entry.kind === "alarm" && entry.alarm;
-  const values = { text: entry.text ?? "", to: entry.to ? t(`status.${entry.to}`) : "" };
-  if (alarm) values.text = t(`alarm.${alarm}`, { step: entry.text ?? "" });
-  if (entry.kind === "camera" && hasText(`camera.${entry.text}`)) return t(`camera.${entry.text}`);
-  if (entry.kind === "unit_finished" && entry.result) values.text = `${values.text} · ${t(`result.${entry.result}`)}`;
-  let key = entry.kind;
-  if (key === "completed" && entry.by === "operator") key = "completed_by_operator";
-  if (key === "correction" && entry.to) key = "correction_to";
-  return t(`log.${key}`, values).trim();
-}
-
 function renderLog() {
   const place = $("#log");
   const newest = state.log[0]?.id ?? 0;
@@ -525,12 +513,12 @@ function renderLog() {
   place.dataset.newest = newest;
   place.replaceChildren(
     ...state.log.map((entry) =>
-      el("li", { class: entry.kind === "alarm" ? "alarm-line" : entry.kind }, icon(LOG_ICONS[entry.kind] ?? "clock"), el("time", { datetime: entry.time }, clock(entry.time)), el("span", {}, logText(entry)))),
+      el("li", { class: entry.kind === "alarm" ? "alarm-line" : entry.kind }, icon(LOG_ICONS[entry.kind] ?? "clock"), el("time", { datetime: entry.time }, clock(entry.time)), el("span", {}, eventText(entry)))),
     ...(state.log.length ? [] : [el("li", { class: "quiet" }, t("log.empty"))]),
   );
   if (lastLogId !== null) {
     const news = state.log.filter((entry) => entry.id > lastLogId && entry.kind !== "alarm").reverse();
-    if (news.length) setText($("#news"), news.map(logText).join(". "));
+    if (news.length) setText($("#news"), news.map(eventText).join(". "));
   }
   lastLogId = newest;
 }

@@ -1,7 +1,7 @@
 // The report of one unit, for the screen and for paper.
 import { icon } from "./icons.js";
 import { firstUpper, readStation, status, table, unitName } from "./report.js";
-import { $, buildBar, clock, dateTime, duration, el, get, hasText, loadTexts, t, toastError } from "./shared.js";
+import { $, buildBar, clock, dateTime, duration, el, eventText, get, loadTexts, t, toastError } from "./shared.js";
 
 const id = location.pathname.split("/").filter(Boolean).pop();
 
@@ -25,7 +25,7 @@ function picture(url, title) {
 }
 
 function stepTable(steps) {
-  const columns = [["col.number", "number"], ["col.step"], ["col.status"], ["col.time", "nowrap"], ["col.duration", "nowrap wide-only"], ["col.by", "wide-only"], ["col.evidence"]];
+  const columns = [["col.number", "number"], ["col.step", "main"], ["col.status"], ["col.time", "nowrap"], ["col.duration", "nowrap wide-only"], ["col.by", "wide-only"], ["col.evidence"]];
   return table(columns, steps.map((step) => [
     String(step.number),
     firstUpper(step.text),
@@ -42,7 +42,7 @@ const orNone = (rows, columns) => (rows.length ? table(columns, rows) : el("p", 
 function corrections(list) {
   return orNone(
     list.map((one) => [clock(one.time), firstUpper(one.text), t(`status.${one.from}`), t(`status.${one.to}`)]),
-    [["col.time", "nowrap"], ["col.step"], ["col.from"], ["col.to"]],
+    [["col.time", "nowrap"], ["col.step", "main"], ["col.from"], ["col.to"]],
   );
 }
 
@@ -55,14 +55,13 @@ function alarms(list) {
       t(alarm.acknowledged ? "report.acknowledged" : "report.not_acknowledged"),
       shots(alarm),
     ]),
-    [["col.time", "nowrap"], ["col.error"], ["col.status"], ["col.evidence"]],
+    [["col.time", "nowrap"], ["col.error", "main"], ["col.status"], ["col.evidence"]],
   );
 }
 
 function events(list) {
-  const words = (event) => t(hasText(`log.${event.kind}`) ? `log.${event.kind}` : event.kind, { text: event.text ?? "" }).trim();
   return orNone(
-    list.map((event) => [clock(event.time), words(event), t(`by.${event.by}`)]),
+    list.map((event) => [clock(event.time), eventText(event), t(`by.${event.by}`)]),
     [["col.time", "nowrap"], ["col.event"], ["col.by"]],
   );
 }
