@@ -10,7 +10,7 @@ import {
 import { blocked, muted, play, setMuted, soundFor, unlockOnFirstTouch } from "./sound.js";
 
 const GRAVE = new Set(["wrong", "skipped", "unexpected"]);
-const MOST_ALARMS = 3;
+const MOST_ALARMS = 2;
 const FOLLOW_AGAIN_MS = 20000; // a step chosen by hand stays chosen this long; then the next step is the chosen one again
 
 let state = null;
