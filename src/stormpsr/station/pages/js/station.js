@@ -34,7 +34,8 @@ function currentStep() {
   const wrong = steps.find((step) => step.status === "wrong");
   if (wrong) return wrong;
   const probable = steps.filter((step) => step.status === "probable").sort((a, b) => b.share - a.share)[0];
-  return probable ?? steps.find((step) => step.next && !isFinished(step)) ?? null;
+  const open = steps.filter((step) => !isFinished(step));
+  return probable ?? open.find((step) => step.next) ?? open[0] ?? null;
 }
 
 function chosenStep() {
@@ -224,12 +225,15 @@ function renderSteps(current) {
     list.replaceChildren(...[...rows.values()].map((row) => row.node));
     $("#segments").replaceChildren(...state.steps.map(() => el("span")));
   }
+  const focused = [...rows.values()].find((row) => row.node === document.activeElement);
+  const wasOpen = focused?.step && !isFinished(focused.step);
   state.steps.forEach((step, i) => {
     renderRow(rows.get(step.number), step, current);
     const isNext = step.next && step.status === "open";
     const kind = isNext ? "next" : step.status;
     if ($("#segments").children[i].className !== kind) $("#segments").children[i].className = kind;
   });
+  if (wasOpen && isFinished(focused.step) && current) select(current.number, true); // so that Enter goes on from step to step
   if (current && list.dataset.shown !== String(current.number)) {
     list.dataset.shown = current.number;
     keepInView(list, rows.get(current.number).node);
@@ -285,8 +289,7 @@ function renderNow(step) {
     kicker = t(`now.${step.status === "wrong" || step.status === "probable" ? step.status : "next"}`, place);
     headline = step.text;
   } else {
-    kicker = t("list.title");
-    headline = t("now.none");
+    kicker = headline = t("list.title");
   }
   setText($("#now-kicker"), kicker);
   setText($("#now-text"), headline);
@@ -591,6 +594,7 @@ function onLink(now) {
   live = now;
   $("#video").dataset.on = "";
   renderLink();
+  if (!now.live) $(".toasts").replaceChildren();
   if (wasLost && now.live) toast(t("link.back"), { seconds: 4 });
   if (state) render();
 }
