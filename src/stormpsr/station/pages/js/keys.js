@@ -5,7 +5,7 @@ const MODIFIERS = new Set(["Shift", "CapsLock", "AltGraph", "Control", "Alt", "M
 
 /**
  * onKey(key, event) for a key that a person pressed (a letter, when no scanner went on after it); onScan(text) for a code.
- * Keys typed into a field or a dialog belong to it.
+ * Keys typed into a field belong to it; to a dialog, all but a scanner's.
  */
 export function listenToKeys({ onKey, onScan }) {
   let typed = "";
@@ -15,7 +15,8 @@ export function listenToKeys({ onKey, onScan }) {
   document.addEventListener("keydown", (event) => {
     if (MODIFIERS.has(event.key)) return; // scanners press Shift for capital letters
     if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
-    if (document.querySelector("dialog[open]") || event.target.closest?.("input, select, textarea")) return;
+    if (event.target.closest?.("input, select, textarea")) return;
+    const inDialog = document.querySelector("dialog[open]") !== null;
     const quick = event.timeStamp - last <= SCANNER_GAP_MS;
     clearTimeout(waiting);
     if (event.key === "Enter" && quick && typed.length >= LEAST_LENGTH) {
@@ -28,7 +29,7 @@ export function listenToKeys({ onKey, onScan }) {
     if (event.key.length > 1 || (event.key === " " && !(quick && typed))) {
       typed = "";
       last = -Infinity;
-      onKey(event.key, event);
+      if (!inDialog) onKey(event.key, event);
       return;
     }
     if (event.repeat) return;
@@ -38,7 +39,7 @@ export function listenToKeys({ onKey, onScan }) {
     waiting = setTimeout(() => {
       const single = typed.length === 1 ? typed : "";
       typed = "";
-      if (single) onKey(single, event);
+      if (single && !inDialog) onKey(single, event);
     }, SCANNER_GAP_MS + 20);
   });
 }

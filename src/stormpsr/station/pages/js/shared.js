@@ -58,6 +58,7 @@ export async function loadTexts() {
   locale = navigator.languages.find((code) => code.startsWith(language)) ?? language;
   for (const node of document.querySelectorAll("[data-t]")) node.textContent = t(node.dataset.t);
   for (const node of document.querySelectorAll("[data-t-label]")) label(node, t(node.dataset.tLabel));
+  for (const node of document.querySelectorAll("[data-t-alt]")) node.alt = t(node.dataset.tAlt);
 }
 
 export function hasText(key) {

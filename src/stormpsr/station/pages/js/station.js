@@ -72,7 +72,12 @@ function setStep(step, status) {
 
 const undo = () => tell("/api/undo", {}, { text: t("said.undone") });
 const acknowledge = (alarm) => tell(`/api/alarms/${alarm.id}/acknowledge`, {});
-const scan = (text) => tell("/api/scan", { text }, { text: t("said.scanned", { text }) });
+
+function scan(text) {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  return tell("/api/scan", { text }, { text: t("said.scanned", { text }) });
+}
+
 const finishUnit = () => tell("/api/units/finish", {}, { text: t("said.finished") });
 
 function askForUnit() {
@@ -160,7 +165,7 @@ function buildRow() {
     step: null,
   };
   row.node.append(row.markPlace, row.text, el("span", { class: "state" }, row.word, row.detail), row.shot, row.actions, row.rail);
-  row.shot.addEventListener("click", () => view(row.step.evidence, row.step.text));
+  row.shot.addEventListener("click", () => view(row.step.evidence ?? row.step.picture, row.step.text));
   row.node.addEventListener("pointerdown", (event) => event.target.closest("button") || select(row.step.number, false));
   row.node.addEventListener("focus", () => select(row.step.number, false));
   return row;
@@ -182,10 +187,11 @@ function renderRow(row, step, current) {
   const word = step.status === "open" && isNext ? t("status.next") : t(`status.${step.status}`);
   setText(row.word, step.status === "probable" ? `${word} ${percent(step.share)}` : word);
   renderDetail(row, step);
-  row.shot.classList.toggle("none", !step.evidence);
-  if (step.evidence) {
-    setAttribute(row.shot.firstChild, "src", step.evidence);
-    label(row.shot, t("do.evidence", { step: step.text }));
+  const shot = step.evidence ?? step.picture;
+  row.shot.classList.toggle("none", !shot);
+  if (shot) {
+    setAttribute(row.shot.firstChild, "src", shot);
+    label(row.shot, t(step.evidence ? "do.evidence" : "do.step_picture", { step: step.text }));
   }
   const offered = OFFERED[step.status] ?? ["done", "wrong"];
   if (row.actions.dataset.offered !== offered.join()) {
@@ -461,7 +467,7 @@ function renderPicture() {
   const { camera, box } = state;
   const bad = NO_PICTURE.has(camera.status);
   const figure = $("#picture");
-  figure.classList.toggle("bad", bad);
+  figure.classList.toggle("bad", bad); // the film is asked for anew when the camera is back
   if (camera.width && camera.height) {
     figure.style.setProperty("--aspect", camera.width / camera.height);
     setAttribute($("#overlay"), "viewBox", `0 0 ${camera.width} ${camera.height}`);
@@ -489,17 +495,11 @@ function renderPicture() {
 /** The film runs only while somebody can see it: a browser keeps few connections, and several pages may be open. */
 function playFilm() {
   const video = $("#video");
-  const wanted = live.live && document.visibilityState === "visible";
-  if (!wanted) return video.dataset.on === "yes" && live.live ? stopFilm(video) : undefined;
-  if (video.dataset.on === "yes") return undefined;
-  video.dataset.on = "yes";
-  video.src = `/api/video?from=${Date.now()}`;
-  return undefined;
-}
-
-function stopFilm(video) {
-  video.dataset.on = "";
-  video.src = `/api/picture.jpg?at=${Date.now()}`; // ends the film and keeps a picture
+  const wanted = live.live && document.visibilityState === "visible" && !$("#picture").classList.contains("bad");
+  if (wanted === (video.dataset.on === "yes")) return;
+  video.dataset.on = wanted ? "yes" : "";
+  if (wanted) video.src = `/api/video?from=${Date.now()}`;
+  else if (live.live) video.src = `/api/picture.jpg?at=${Date.now()}`; // ends the film and keeps a picture
 }
 
 // ---- the log, the bar, the title
@@ -594,7 +594,10 @@ function onLink(now) {
   live = now;
   $("#video").dataset.on = "";
   renderLink();
-  if (!now.live) $(".toasts").replaceChildren();
+  if (!now.live) {
+    $(".toasts").replaceChildren();
+    setText($("#shout"), t("link.lost"));
+  }
   if (wasLost && now.live) toast(t("link.back"), { seconds: 4 });
   if (state) render();
 }
