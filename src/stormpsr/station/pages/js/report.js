@@ -31,6 +31,6 @@ export const firstUpper = (text) => el("span", { class: "first-upper" }, text ??
 /** The station's description, and its title in the bar. */
 export async function readStation() {
   const { station } = await get("/api/state");
-  setText($("#title"), station.title || station.name);
+  setText($("#title"), station.title);
   return station;
 }

@@ -536,8 +536,8 @@ function setPill(pill, kind, glyph, text) {
 
 function renderBar() {
   const { station, camera, unit } = state;
-  setText($("#title"), station.title || station.name);
-  const parts = [station.procedure, (station.variants ?? []).length > 1 ? (unit?.variant ?? station.variant) : null];
+  setText($("#title"), station.title);
+  const parts = [station.name, (station.variants ?? []).length > 1 ? (unit?.variant ?? station.variant) : null];
   setText($("#subtitle"), parts.filter(Boolean).join(" · "));
   show($("#demo"), station.demo);
   show($("#read-only"), station.read_only);

@@ -10,9 +10,9 @@ function facts(unit, station) {
     ["report.started", dateTime(unit.started)],
     ["report.finished", unit.finished ? dateTime(unit.finished) : "–"],
     ["report.duration", duration(unit.seconds)],
-    ["report.procedure", station.procedure],
+    ["report.procedure", station.title],
     ["report.variant", unit.variant],
-    ["report.station", station.title || station.name],
+    ["report.station", station.name],
     ["report.model", `${station.model}, ${station.method_title}`],
   ];
   return el("dl", { class: "facts" }, ...pairs.map(([key, value]) => el("div", {}, el("dt", {}, t(key)), el("dd", {}, value ?? "–"))));
