@@ -1,7 +1,7 @@
 // Figures of the day: what was made, how long it took, what went wrong; every number as CSV and JSON.
 import { icon, svg } from "./icons.js";
 import { readStation, status, table, unitName } from "./report.js";
-import { $, buildBar, clock, duration, el, get, loadTexts, longDate, percent, setText, show, t, toastError } from "./shared.js";
+import { $, buildBar, clock, duration, el, get, hasText, loadTexts, longDate, percent, setText, show, t, toastError } from "./shared.js";
 
 const DAY_MS = 86400000;
 const REFRESH_MS = 15000;
@@ -36,7 +36,7 @@ function renderTiles(figures) {
   const quiet = (text) => el("div", { class: "quiet" }, text);
   const rate = el("div", {}, shareBar(figures), quiet(t("day.pass_detail", figures)));
   $("#tiles").replaceChildren(
-    tile(String(figures.units), t("day.units"), { detail: figures.running ? quiet(t("day.in_work", { n: figures.running })) : null }),
+    tile(String(figures.passed + figures.failed + figures.incomplete), t("day.units"), { detail: figures.running ? quiet(t("day.in_work", { n: figures.running })) : null }),
     tile(figures.pass_rate === null ? "–" : percent(figures.pass_rate), t("day.pass_rate"), { detail: rate }),
     tile(spread ? duration(spread.median) : "–", t("day.unit_time"), {
       detail: spread ? quiet(t("day.spread", { p10: duration(spread.p10), p90: duration(spread.p90) })) : null,
@@ -81,11 +81,12 @@ function ticks(most) {
 }
 
 function renderSpreads(steps) {
+  const measured = steps.filter((step) => step.spread);
+  if (!measured.length) return $("#steps .plot").replaceChildren(el("p", { class: "quiet" }, t("day.no_units")));
   const narrow = matchMedia("(max-width: 699px)").matches;
   const [width, left, right, row] = narrow ? [420, 8, 76, 54] : [1100, 330, 90, 40];
-  const measured = steps.filter((step) => step.spread);
   const most = Math.max(1, ...measured.map((step) => step.spread.max)) * 1.02;
-  const height = steps.length * row + 26;
+  const height = measured.length * row + 26;
   const x = (seconds) => left + ((width - left - right) * seconds) / most;
   const words = measured.map((step) => `${step.text}: ${duration(step.spread.median)}`).join(", ");
   const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${t("day.step_times")}. ${words}` });
@@ -93,25 +94,25 @@ function renderSpreads(steps) {
     plot.append(svg("line", { x1: x(tick), x2: x(tick), y1: 0, y2: height - 22, class: "grid" }));
     plot.append(text(x(tick), height - 6, duration(tick), { "text-anchor": "middle" }));
   }
-  steps.forEach((step, i) => {
+  measured.forEach((step, i) => {
     const middle = i * row + (narrow ? row * 0.66 : row / 2);
     const name = step.text[0].toUpperCase() + step.text.slice(1);
     if (narrow) plot.append(text(left, i * row + 16, name, { class: "name" }));
     else plot.append(text(left - 16, middle + 5, name, { "text-anchor": "end", class: "name" }));
-    if (!step.spread) return plot.append(text(left + 8, middle + 5, "–"));
     const { median, p10, p90, min, max } = step.spread;
     plot.append(svg("line", { x1: x(min), x2: x(max), y1: middle, y2: middle, class: "whisker" }));
     plot.append(svg("rect", { x: x(p10), y: middle - 9, width: Math.max(2, x(p90) - x(p10)), height: 18, rx: 4, class: "range" }));
     plot.append(svg("line", { x1: x(median), x2: x(median), y1: middle - 10, y2: middle + 10, class: "median" }));
-    return plot.append(text(width - right + 14, middle + 5, duration(median), { class: "value" }));
+    plot.append(text(width - right + 14, middle + 5, duration(median), { class: "value" }));
   });
-  $("#steps .plot").replaceChildren(plot);
+  return $("#steps .plot").replaceChildren(plot);
 }
 
 // ---- tables
 
 function renderErrors(errors) {
-  const rows = errors.map((error) => [t(`alarm.${error.kind}`, { step: error.text ?? "" }), String(error.n)]);
+  const words = ({ kind, text: step }) => (hasText(`alarm.${kind}`) ? t(`alarm.${kind}`, { step }) : t(`log.${kind}`, { text: step }));
+  const rows = errors.map((error) => [words(error), String(error.n)]);
   const content = rows.length ? table([["col.error"], ["col.count", "number"]], rows) : el("p", { class: "quiet" }, t("day.no_errors"));
   $("#errors .content").replaceChildren(content);
 }

@@ -57,7 +57,7 @@ export async function loadTexts() {
   document.documentElement.lang = language;
   locale = navigator.languages.find((code) => code.startsWith(language)) ?? language;
   for (const node of document.querySelectorAll("[data-t]")) node.textContent = t(node.dataset.t);
-  for (const node of document.querySelectorAll("[data-t-label]")) label(node, t(node.dataset.tLabel));
+  for (const node of document.querySelectorAll("[data-t-label]")) node.setAttribute("aria-label", t(node.dataset.tLabel));
   for (const node of document.querySelectorAll("[data-t-alt]")) node.alt = t(node.dataset.tAlt);
 }
 
