@@ -1,7 +1,22 @@
 // Figures of the day: what was made, how long it took, what went wrong; every number as CSV and JSON.
 import { icon, svg } from "./icons.js";
 import { readStation, status, table, unitName } from "./report.js";
-import { $, buildBar, clock, duration, el, get, hasText, loadTexts, longDate, percent, setText, show, t, toastError } from "./shared.js";
+import {
+  $,
+  buildBar,
+  clock,
+  duration,
+  el,
+  get,
+  hasText,
+  loadTexts,
+  longDate,
+  percent,
+  setText,
+  show,
+  t,
+  toastError,
+} from "./shared.js";
 
 const DAY_MS = 86400000;
 const REFRESH_MS = 15000;
@@ -15,7 +30,13 @@ let units = [];
 // ---- tiles
 
 function tile(value, what, { detail = null, bad = false } = {}) {
-  return el("div", { class: bad ? "tile card bad" : "tile card" }, el("strong", {}, value), el("span", { class: "what" }, what), detail);
+  return el(
+    "div",
+    { class: bad ? "tile card bad" : "tile card" },
+    el("strong", {}, value),
+    el("span", { class: "what" }, what),
+    detail,
+  );
 }
 
 function shareBar(figures) {
@@ -36,7 +57,9 @@ function renderTiles(figures) {
   const quiet = (text) => el("div", { class: "quiet" }, text);
   const rate = el("div", {}, shareBar(figures), quiet(t("day.pass_detail", figures)));
   $("#tiles").replaceChildren(
-    tile(String(figures.passed + figures.failed + figures.incomplete), t("day.units"), { detail: figures.running ? quiet(t("day.in_work", { n: figures.running })) : null }),
+    tile(String(figures.passed + figures.failed + figures.incomplete), t("day.units"), {
+      detail: figures.running ? quiet(t("day.in_work", { n: figures.running })) : null,
+    }),
     tile(figures.pass_rate === null ? "–" : percent(figures.pass_rate), t("day.pass_rate"), { detail: rate }),
     tile(spread ? duration(spread.median) : "–", t("day.unit_time"), {
       detail: spread ? quiet(t("day.spread", { p10: duration(spread.p10), p90: duration(spread.p90) })) : null,
@@ -58,16 +81,27 @@ function renderHours(hours) {
   const [width, height, foot] = [560, 190, 26];
   const most = Math.max(1, ...hours.map((hour) => hour.units));
   const busy = hours.filter((hour) => hour.units).map((hour) => hour.hour);
-  const from = Math.max(0, Math.min(6, ...busy)), to = Math.min(23, Math.max(18, ...busy));
+  const from = Math.max(0, Math.min(6, ...busy)),
+    to = Math.min(23, Math.max(18, ...busy));
   const shown = hours.filter((hour) => hour.hour >= from && hour.hour <= to);
   const step = width / (to - from + 1);
-  const words = shown.filter((hour) => hour.units).map((hour) => `${hour.hour}: ${hour.units}`).join(", ");
-  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${t("day.by_hour")}. ${words}` });
+  const words = shown
+    .filter((hour) => hour.units)
+    .map((hour) => `${hour.hour}: ${hour.units}`)
+    .join(", ");
+  const plot = svg("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": `${t("day.by_hour")}. ${words}`,
+  });
   for (const { hour, units: n } of shown) {
     const x = (hour - from) * step;
     const tall = ((height - foot - 24) * n) / most;
-    plot.append(svg("rect", { x: x + 4, y: height - foot - tall, width: step - 8, height: tall, rx: 4, class: "column" }));
-    if (n) plot.append(text(x + step / 2, height - foot - tall - 6, String(n), { "text-anchor": "middle", class: "value" }));
+    plot.append(
+      svg("rect", { x: x + 4, y: height - foot - tall, width: step - 8, height: tall, rx: 4, class: "column" }),
+    );
+    if (n)
+      plot.append(text(x + step / 2, height - foot - tall - 6, String(n), { "text-anchor": "middle", class: "value" }));
     plot.append(text(x + step / 2, height - 6, String(hour), { "text-anchor": "middle" }));
   }
   plot.append(svg("line", { x1: 0, x2: width, y1: height - foot, y2: height - foot, class: "base" }));
@@ -76,7 +110,8 @@ function renderHours(hours) {
 
 /** Tick marks at 1, 2 or 5 times a power of ten, or at halves and whole minutes. */
 function ticks(most) {
-  const step = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400].find((one) => most / one <= 6) ?? most / 5;
+  const step =
+    [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400].find((one) => most / one <= 6) ?? most / 5;
   return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
 }
 
@@ -89,7 +124,11 @@ function renderSpreads(steps) {
   const height = measured.length * row + 26;
   const x = (seconds) => left + ((width - left - right) * seconds) / most;
   const words = measured.map((step) => `${step.text}: ${duration(step.spread.median)}`).join(", ");
-  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${t("day.step_times")}. ${words}` });
+  const plot = svg("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": `${t("day.step_times")}. ${words}`,
+  });
   for (const tick of ticks(most)) {
     plot.append(svg("line", { x1: x(tick), x2: x(tick), y1: 0, y2: height - 22, class: "grid" }));
     plot.append(text(x(tick), height - 6, duration(tick), { "text-anchor": "middle" }));
@@ -101,7 +140,9 @@ function renderSpreads(steps) {
     else plot.append(text(left - 16, middle + 5, name, { "text-anchor": "end", class: "name" }));
     const { median, p10, p90, min, max } = step.spread;
     plot.append(svg("line", { x1: x(min), x2: x(max), y1: middle, y2: middle, class: "whisker" }));
-    plot.append(svg("rect", { x: x(p10), y: middle - 9, width: Math.max(2, x(p90) - x(p10)), height: 18, rx: 4, class: "range" }));
+    plot.append(
+      svg("rect", { x: x(p10), y: middle - 9, width: Math.max(2, x(p90) - x(p10)), height: 18, rx: 4, class: "range" }),
+    );
     plot.append(svg("line", { x1: x(median), x2: x(median), y1: middle - 10, y2: middle + 10, class: "median" }));
     plot.append(text(width - right + 14, middle + 5, duration(median), { class: "value" }));
   });
@@ -111,9 +152,12 @@ function renderSpreads(steps) {
 // ---- tables
 
 function renderErrors(errors) {
-  const words = ({ kind, text: step }) => (hasText(`alarm.${kind}`) ? t(`alarm.${kind}`, { step }) : t(`log.${kind}`, { text: step }));
+  const words = ({ kind, text: step }) =>
+    hasText(`alarm.${kind}`) ? t(`alarm.${kind}`, { step }) : t(`log.${kind}`, { text: step });
   const rows = errors.map((error) => [words(error), String(error.n)]);
-  const content = rows.length ? table([["col.error"], ["col.count", "number"]], rows) : el("p", { class: "quiet" }, t("day.no_errors"));
+  const content = rows.length
+    ? table([["col.error"], ["col.count", "number"]], rows)
+    : el("p", { class: "quiet" }, t("day.no_errors"));
   $("#errors .content").replaceChildren(content);
 }
 
@@ -125,8 +169,16 @@ function renderUnits() {
     status(unit.status, "result"),
     t("unit.of", unit),
   ]);
-  const columns = [["col.unit", "nowrap"], ["col.start"], ["col.duration", "nowrap"], ["col.result"], ["col.done", "nowrap"]];
-  $("#units .content").replaceChildren(rows.length ? table(columns, rows) : el("p", { class: "quiet" }, t("day.no_units")));
+  const columns = [
+    ["col.unit", "nowrap"],
+    ["col.start"],
+    ["col.duration", "nowrap"],
+    ["col.result"],
+    ["col.done", "nowrap"],
+  ];
+  $("#units .content").replaceChildren(
+    rows.length ? table(columns, rows) : el("p", { class: "quiet" }, t("day.no_units")),
+  );
 }
 
 async function readUnits(before = null) {
@@ -138,8 +190,19 @@ async function readUnits(before = null) {
 
 function renderExports() {
   const link = (what, format) =>
-    el("a", { class: "button", href: `/api/export?what=${what}&format=${format}&day=${day}`, download: `${what}-${day}.${format}` }, icon("download"), format.toUpperCase());
-  const groups = ["units", "events", "corrections", "alarms"].map((what) => el("span", {}, t(`what.${what}`), link(what, "csv"), link(what, "json")));
+    el(
+      "a",
+      {
+        class: "button",
+        href: `/api/export?what=${what}&format=${format}&day=${day}`,
+        download: `${what}-${day}.${format}`,
+      },
+      icon("download"),
+      format.toUpperCase(),
+    );
+  const groups = ["units", "events", "corrections", "alarms"].map((what) =>
+    el("span", {}, t(`what.${what}`), link(what, "csv"), link(what, "json")),
+  );
   $("#export .content").replaceChildren(el("div", { class: "exports" }, ...groups));
 }
 
@@ -184,7 +247,10 @@ async function start() {
   $("#before").addEventListener("click", () => goTo(new Date(noon().getTime() - DAY_MS)));
   $("#after").addEventListener("click", () => goTo(new Date(noon().getTime() + DAY_MS)));
   $("#today").addEventListener("click", () => goTo(new Date()));
-  $("#date").addEventListener("change", (event) => event.target.value && goTo(new Date(`${event.target.value}T12:00:00`)));
+  $("#date").addEventListener(
+    "change",
+    (event) => event.target.value && goTo(new Date(`${event.target.value}T12:00:00`)),
+  );
   $("#more").addEventListener("click", () => readUnits(units.at(-1).id).catch(toastError));
   renderDay();
   await Promise.all([read(), readStation().catch(() => null)]);

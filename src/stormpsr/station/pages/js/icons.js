@@ -19,8 +19,10 @@ const PATHS = {
   grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
   hand: "M8 12V5.5a1.5 1.5 0 0 1 3 0V11M11 11V4a1.5 1.5 0 0 1 3 0v7M14 11V5.5a1.5 1.5 0 0 1 3 0V14c0 4-2.5 7-6 7-2.5 0-4-1-5.5-3.5L3.3 14a1.6 1.6 0 0 1 2.7-1.6L8 15",
   help: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM9.3 9.5a2.7 2.7 0 1 1 3.9 2.4c-.8.4-1.2.9-1.2 1.8M12 16.7v.1",
-  language: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM3 12h18M12 3c2.5 2.5 3.7 5.5 3.7 9s-1.2 6.5-3.7 9c-2.5-2.5-3.7-5.5-3.7-9s1.2-6.5 3.7-9z",
-  light: "M12 16.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6L19 19M5 19l1.4-1.4M17.6 6.4L19 5",
+  language:
+    "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM3 12h18M12 3c2.5 2.5 3.7 5.5 3.7 9s-1.2 6.5-3.7 9c-2.5-2.5-3.7-5.5-3.7-9s1.2-6.5 3.7-9z",
+  light:
+    "M12 16.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6L19 19M5 19l1.4-1.4M17.6 6.4L19 5",
   link: "M4.5 9.5a11 11 0 0 1 15 0M7.5 13a6.5 6.5 0 0 1 9 0M10.5 16.5a2.3 2.3 0 0 1 3 0M12 19.5v.1",
   link_off: "M4.5 9.5A11 11 0 0 1 9 7M13 6.6a11 11 0 0 1 6.5 2.9M7.5 13a6.5 6.5 0 0 1 3-1.7M12 19.5v.1M3 3l18 18",
   menu: "M4 7h16M4 12h16M4 17h16",
@@ -57,7 +59,11 @@ export function setIcon(node, name) {
 const OCTAGON = "M14.6 4h14.8L40 14.6v14.8L29.4 40H14.6L4 29.4V14.6z";
 
 export function mark(status, number, share, isNext) {
-  const root = svg("svg", { viewBox: "0 0 44 44", class: `mark ${status}${isNext ? " next" : ""}`, "aria-hidden": "true" });
+  const root = svg("svg", {
+    viewBox: "0 0 44 44",
+    class: `mark ${status}${isNext ? " next" : ""}`,
+    "aria-hidden": "true",
+  });
   const glyph = (name) => {
     const inner = svg("path", { d: PATHS[name], class: "glyph", transform: "translate(10 10)" });
     root.append(inner);
@@ -81,10 +87,17 @@ export function mark(status, number, share, isNext) {
     glyph("minus");
   } else if (status === "probable") {
     root.append(svg("circle", { cx: 22, cy: 22, r: 18, class: "ring rail" }));
-    root.append(svg("circle", {
-      cx: 22, cy: 22, r: 18, class: "ring filling", pathLength: 100, "stroke-dasharray": `${Math.round(share * 100)} 100`,
-      transform: "rotate(-90 22 22)",
-    }));
+    root.append(
+      svg("circle", {
+        cx: 22,
+        cy: 22,
+        r: 18,
+        class: "ring filling",
+        pathLength: 100,
+        "stroke-dasharray": `${Math.round(share * 100)} 100`,
+        transform: "rotate(-90 22 22)",
+      }),
+    );
     numeral();
   } else {
     root.append(svg("circle", { cx: 22, cy: 22, r: 18.5, class: isNext ? "solid" : "ring" }));

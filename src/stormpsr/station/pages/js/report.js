@@ -3,8 +3,17 @@ import { icon } from "./icons.js";
 import { $, el, get, setText, t } from "./shared.js";
 
 const ICONS = {
-  open: "clock", next: "arrow", probable: "help", done: "check", wrong: "wrong", skipped: "skip", removed: "minus",
-  running: "play", pass: "check", fail: "wrong", incomplete: "skip",
+  open: "clock",
+  next: "arrow",
+  probable: "help",
+  done: "check",
+  wrong: "wrong",
+  skipped: "skip",
+  removed: "minus",
+  running: "play",
+  pass: "check",
+  fail: "wrong",
+  incomplete: "skip",
 };
 
 /** A word with its icon: status("done") of a step, status("pass", "result") of a unit. */
@@ -19,9 +28,14 @@ export function status(name, kind = "status") {
 export function table(columns, rows) {
   const head = el("tr", {}, ...columns.map(([key, kind = ""]) => el("th", { class: kind, scope: "col" }, t(key))));
   const body = rows.map((cells) =>
-    el("tr", {}, ...cells.map((cell, i) => el("td", { class: columns[i][1] ?? "" }, cell ?? "–"))));
+    el("tr", {}, ...cells.map((cell, i) => el("td", { class: columns[i][1] ?? "" }, cell ?? "–"))),
+  );
   const stack = columns.some(([, kind = ""]) => kind.includes("main"));
-  return el("div", { class: "scroll" }, el("table", { class: stack ? "stack" : null }, el("thead", {}, head), el("tbody", {}, ...body)));
+  return el(
+    "div",
+    { class: "scroll" },
+    el("table", { class: stack ? "stack" : null }, el("thead", {}, head), el("tbody", {}, ...body)),
+  );
 }
 
 export const unitName = (unit) => unit.serial || t("unit.unnamed", { id: unit.id });

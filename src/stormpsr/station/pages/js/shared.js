@@ -49,7 +49,12 @@ async function readTexts(code) {
 export async function loadTexts() {
   languages = await (await fetch("/static/texts/languages.json")).json();
   const asked = new URLSearchParams(location.search).get("lang");
-  const wishes = [asked, localStorage.getItem("language"), ...navigator.languages.map((code) => code.slice(0, 2)), "en"];
+  const wishes = [
+    asked,
+    localStorage.getItem("language"),
+    ...navigator.languages.map((code) => code.slice(0, 2)),
+    "en",
+  ];
   language = wishes.find((code) => languages.some((known) => known.code === code));
   if (asked === language) localStorage.setItem("language", language);
   spare = await readTexts("en");
@@ -57,7 +62,8 @@ export async function loadTexts() {
   document.documentElement.lang = language;
   locale = navigator.languages.find((code) => code.startsWith(language)) ?? language;
   for (const node of document.querySelectorAll("[data-t]")) node.textContent = t(node.dataset.t);
-  for (const node of document.querySelectorAll("[data-t-label]")) node.setAttribute("aria-label", t(node.dataset.tLabel));
+  for (const node of document.querySelectorAll("[data-t-label]"))
+    node.setAttribute("aria-label", t(node.dataset.tLabel));
   for (const node of document.querySelectorAll("[data-t-alt]")) node.alt = t(node.dataset.tAlt);
 }
 
@@ -147,7 +153,8 @@ async function answer(request) {
   }
   if (response.status === 401) location.reload(); // the station answers with the page that asks for the token
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new StationError(body.error ?? t("error.status", { status: response.status }), body.cure, response.status);
+  if (!response.ok)
+    throw new StationError(body.error ?? t("error.status", { status: response.status }), body.cure, response.status);
   return body;
 }
 
@@ -170,7 +177,20 @@ export function toast(text, { detail = "", bad = false, action = null, seconds =
   const node = el("div", { class: bad ? "toast bad" : "toast" }, message);
   const remove = () => node.remove();
   if (action) {
-    node.append(el("button", { class: "button", type: "button", onclick: () => { remove(); action.run(); } }, action.text));
+    node.append(
+      el(
+        "button",
+        {
+          class: "button",
+          type: "button",
+          onclick: () => {
+            remove();
+            action.run();
+          },
+        },
+        action.text,
+      ),
+    );
   }
   place.replaceChildren(node); // one at a time: a pile of messages is not read
   setTimeout(remove, seconds * 1000);
@@ -188,10 +208,19 @@ const THEMES = { light: "dark", dark: "light" };
 export function buildBar({ here, extra = [] }) {
   const nav = el("nav", { "aria-label": t("bar.pages") });
   const link = (name, href, glyph) =>
-    el("a", { class: "button ghost", href, "aria-current": here === name ? "page" : null, title: t(`bar.${name}`) },
-      icon(glyph), el("span", { class: "name" }, t(`bar.${name}`)));
+    el(
+      "a",
+      { class: "button ghost", href, "aria-current": here === name ? "page" : null, title: t(`bar.${name}`) },
+      icon(glyph),
+      el("span", { class: "name" }, t(`bar.${name}`)),
+    );
   const button = (name, glyph, onclick) => {
-    const node = el("button", { class: "button ghost", type: "button", onclick }, icon(glyph), el("span", { class: "name" }));
+    const node = el(
+      "button",
+      { class: "button ghost", type: "button", onclick },
+      icon(glyph),
+      el("span", { class: "name" }),
+    );
     node.name = name;
     setName(node, t(`bar.${name}`));
     return node;

@@ -4,8 +4,26 @@ import { icon, mark, setIcon } from "./icons.js";
 import { listenToKeys } from "./keys.js";
 import { follow } from "./live.js";
 import {
-  $, buildBar, clock, decimal, duration, el, eventText, hasText, label, loadTexts, percent, post, setAttribute, setName, setText, show,
-  stopwatch, t, toast, toastError,
+  $,
+  buildBar,
+  clock,
+  decimal,
+  duration,
+  el,
+  eventText,
+  hasText,
+  label,
+  loadTexts,
+  percent,
+  post,
+  setAttribute,
+  setName,
+  setText,
+  show,
+  stopwatch,
+  t,
+  toast,
+  toastError,
 } from "./shared.js";
 import { blocked, muted, play, setMuted, soundFor, unlockOnFirstTouch } from "./sound.js";
 
@@ -66,8 +84,11 @@ function setStep(step, status) {
   const row = rows.get(step.number);
   row?.node.setAttribute("aria-busy", "true");
   const undoIt = { text: t("do.undo"), run: undo };
-  return tell(`/api/steps/${step.step_id}`, { status }, { text: t(`said.${status}`, { step: step.text }), action: undoIt })
-    .finally(() => row?.node.removeAttribute("aria-busy"));
+  return tell(
+    `/api/steps/${step.step_id}`,
+    { status },
+    { text: t(`said.${status}`, { step: step.text }), action: undoIt },
+  ).finally(() => row?.node.removeAttribute("aria-busy"));
 }
 
 const undo = () => tell("/api/undo", {}, { text: t("said.undone") });
@@ -131,7 +152,9 @@ function help() {
 function view(url, title) {
   setText($("#view-title"), title);
   const film = url.endsWith(".mp4");
-  $("#view").replaceChildren(film ? el("video", { src: url, controls: true, autoplay: true, loop: true }) : el("img", { src: url, alt: title }));
+  $("#view").replaceChildren(
+    film ? el("video", { src: url, controls: true, autoplay: true, loop: true }) : el("img", { src: url, alt: title }),
+  );
   openDialog("#view-dialog");
   $("#view-dialog").addEventListener("close", () => $("#view").replaceChildren(), { once: true });
 }
@@ -164,7 +187,14 @@ function buildRow() {
     shape: "",
     step: null,
   };
-  row.node.append(row.markPlace, row.text, el("span", { class: "state" }, row.word, row.detail), row.shot, row.actions, row.rail);
+  row.node.append(
+    row.markPlace,
+    row.text,
+    el("span", { class: "state" }, row.word, row.detail),
+    row.shot,
+    row.actions,
+    row.rail,
+  );
   row.shot.addEventListener("click", () => view(row.step.evidence ?? row.step.picture, row.step.text));
   row.node.addEventListener("pointerdown", (event) => event.target.closest("button") || select(row.step.number, false));
   row.node.addEventListener("focus", () => select(row.step.number, false));
@@ -175,10 +205,20 @@ function renderRow(row, step, current) {
   const before = row.step;
   row.step = step;
   const isNext = step.next && !isFinished(step) && (step.status === "open" || step.status === "probable");
-  const classes = ["step", step.status, isNext ? "next" : "", before && before.status !== step.status && isFinished(step) ? "new" : ""];
+  const classes = [
+    "step",
+    step.status,
+    isNext ? "next" : "",
+    before && before.status !== step.status && isFinished(step) ? "new" : "",
+  ];
   if (!(before && before.status === step.status)) row.node.className = classes.filter(Boolean).join(" ");
   else row.node.classList.toggle("next", Boolean(isNext));
-  const shape = [step.status, step.number, isNext, step.status === "probable" ? Math.round(step.share * 50) : ""].join();
+  const shape = [
+    step.status,
+    step.number,
+    isNext,
+    step.status === "probable" ? Math.round(step.share * 50) : "",
+  ].join();
   if (shape !== row.shape) {
     row.node.replaceChild(mark(step.status, step.number, step.share, isNext), row.node.firstChild);
     row.shape = shape;
@@ -198,22 +238,31 @@ function renderRow(row, step, current) {
     row.actions.dataset.offered = offered.join();
     row.actions.replaceChildren(
       ...offered.map((status) =>
-        button(DOINGS[status], { title: t(`do.${status}_step`, { step: step.text }), kind: "square" }, () => setStep(row.step, status))),
+        button(DOINGS[status], { title: t(`do.${status}_step`, { step: step.text }), kind: "square" }, () =>
+          setStep(row.step, status),
+        ),
+      ),
     );
   }
   for (const action of row.actions.children) if (action.disabled !== !canCorrect()) action.disabled = !canCorrect();
   const share = step.status === "probable" || (isNext && step.share > 0.02) ? step.share : 0;
   row.rail.firstChild.style.transform = `translateX(${(share - 1) * 100}%)`;
   setAttribute(row.node, "aria-current", step === current ? "step" : null);
-  setAttribute(row.node, "aria-label", [step.number, step.text, row.word.textContent, row.detail.dataset.words].filter(Boolean).join(", "));
+  setAttribute(
+    row.node,
+    "aria-label",
+    [step.number, step.text, row.word.textContent, row.detail.dataset.words].filter(Boolean).join(", "),
+  );
   setAttribute(row.node, "tabindex", (chosenStep() ?? state.steps[0]) === step ? 0 : -1);
 }
 
 function renderDetail(row, step) {
   const parts = [];
   if (step.time && step.status !== "open") parts.push(el("span", {}, clock(step.time)));
-  if (isFinished(step) && typeof step.seconds === "number") parts.push(el("span", { class: "took" }, duration(step.seconds)));
-  if (step.by === "operator" && step.status !== "open") parts.push(el("span", { class: "hand" }, icon("hand"), t("status.by_operator")));
+  if (isFinished(step) && typeof step.seconds === "number")
+    parts.push(el("span", { class: "took" }, duration(step.seconds)));
+  if (step.by === "operator" && step.status !== "open")
+    parts.push(el("span", { class: "hand" }, icon("hand"), t("status.by_operator")));
   if (step.overdue && !isFinished(step)) parts.push(el("span", { class: "late" }, t("status.overdue")));
   const words = parts.map((part) => part.textContent).join(", ");
   if (row.detail.dataset.words === words) return;
@@ -286,7 +335,9 @@ function renderNow(step) {
   const place = step ? { number: step.number, total: steps.length } : { total: steps.length };
   let kicker, headline;
   if (!unit) {
-    kicker = last ? t("now.finished", { serial: serialOf(last), result: t(`result.${last.status}`) }) : t("now.waiting");
+    kicker = last
+      ? t("now.finished", { serial: serialOf(last), result: t(`result.${last.status}`) })
+      : t("now.waiting");
     headline = station.read_only ? t("now.waiting") : t("now.waiting_text");
   } else if (ready) {
     kicker = t("now.all_done", place);
@@ -316,7 +367,8 @@ function renderNowButtons(unit, step, ready) {
     nowButtons = signature;
     const place = $("#now-buttons");
     if (!unit) place.replaceChildren(button("plus", { text: t("do.new"), key: "N", kind: "solid first" }, askForUnit));
-    else if (ready) place.replaceChildren(button("flag", { text: t("do.finish"), key: "F", kind: "good first" }, askToFinish));
+    else if (ready)
+      place.replaceChildren(button("flag", { text: t("do.finish"), key: "F", kind: "good first" }, askToFinish));
     else if (step) {
       const act = (status) => () => setStep(currentStep() ?? step, status);
       place.replaceChildren(
@@ -393,16 +445,39 @@ function buildAlarm(alarm) {
   const shots = el("div", { class: "shots" });
   const title = alarmText(alarm);
   if (alarm.picture) {
-    shots.append(el("button", { class: "button shot", type: "button", title: t("do.picture"), "aria-label": `${t("do.picture")}: ${title}`, onclick: () => view(alarm.picture, title) },
-      el("img", { src: alarm.picture, alt: "" })));
+    shots.append(
+      el(
+        "button",
+        {
+          class: "button shot",
+          type: "button",
+          title: t("do.picture"),
+          "aria-label": `${t("do.picture")}: ${title}`,
+          onclick: () => view(alarm.picture, title),
+        },
+        el("img", { src: alarm.picture, alt: "" }),
+      ),
+    );
   }
   if (alarm.clip) shots.append(button("play", { text: t("do.clip") }, () => view(alarm.clip, title)));
   const grave = GRAVE.has(alarm.kind) ? "grave" : "";
-  const node = el("div", { class: `alarm ${grave} ${alarm.acknowledged ? "seen" : ""}`, dataset: { kind: alarm.kind } },
+  const node = el(
+    "div",
+    { class: `alarm ${grave} ${alarm.acknowledged ? "seen" : ""}`, dataset: { kind: alarm.kind } },
     icon(alarm.kind === "too_long" ? "clock" : alarm.step_id === null ? "camera_off" : "alarm"),
-    el("div", {}, el("strong", {}, title), " ", el("span", { class: "what" }, `${clock(alarm.time)} · ${t(`alarm.do.${alarm.kind}`)}`)),
-    shots);
-  if (!alarm.acknowledged) node.append(button("check", { text: t("do.acknowledge"), key: "A", kind: "acknowledge controls" }, () => acknowledge(alarm)));
+    el(
+      "div",
+      {},
+      el("strong", {}, title),
+      " ",
+      el("span", { class: "what" }, `${clock(alarm.time)} · ${t(`alarm.do.${alarm.kind}`)}`),
+    ),
+    shots,
+  );
+  if (!alarm.acknowledged)
+    node.append(
+      button("check", { text: t("do.acknowledge"), key: "A", kind: "acknowledge controls" }, () => acknowledge(alarm)),
+    );
   return node;
 }
 
@@ -435,7 +510,15 @@ function renderAlarms() {
 
 // ---- what the camera says
 
-const CALM_WORDS = new Set(["waiting_for", "waiting_for_unit", "all_done", "corrected", "starting", "sure", "not_in_view"]);
+const CALM_WORDS = new Set([
+  "waiting_for",
+  "waiting_for_unit",
+  "all_done",
+  "corrected",
+  "starting",
+  "sure",
+  "not_in_view",
+]);
 
 function sentence({ key, args = {} }) {
   const values = { ...args };
@@ -454,8 +537,12 @@ function renderWords(current) {
   const text = words.map(sentence).join(" ");
   if (place.dataset.text === text) return;
   place.dataset.text = text;
-  place.classList.toggle("unsure", words.some((word) => !CALM_WORDS.has(word.key)));
-  if (!place.querySelector(".icon")) place.replaceChildren(icon("eye"), el("span", { class: "unseen" }, `${t("words.name")}: `), el("span"));
+  place.classList.toggle(
+    "unsure",
+    words.some((word) => !CALM_WORDS.has(word.key)),
+  );
+  if (!place.querySelector(".icon"))
+    place.replaceChildren(icon("eye"), el("span", { class: "unseen" }, `${t("words.name")}: `), el("span"));
   setText(place.lastChild, text);
 }
 
@@ -477,10 +564,17 @@ function renderPicture() {
     setAttribute(rect, "visibility", place ? "visible" : "hidden");
     if (!place) continue;
     const [x0, y0, x1, y1] = place;
-    for (const [name, value] of Object.entries({ x: x0, y: y0, width: x1 - x0, height: y1 - y0 })) setAttribute(rect, name, value);
+    for (const [name, value] of Object.entries({ x: x0, y: y0, width: x1 - x0, height: y1 - y0 }))
+      setAttribute(rect, name, value);
   }
   show($("#veil"), bad);
-  if (bad) setText($("#veil"), camera.status === "starting" ? t("picture.waiting") : t("camera.veil", { status: t(`camera.${camera.status}`), time: clock(camera.since) }));
+  if (bad)
+    setText(
+      $("#veil"),
+      camera.status === "starting"
+        ? t("picture.waiting")
+        : t("camera.veil", { status: t(`camera.${camera.status}`), time: clock(camera.since) }),
+    );
   const parts = [camera.name];
   if (camera.fps) parts.push(t("picture.rate", { fps: decimal(camera.fps) }));
   if (camera.latency_ms) parts.push(t("picture.delay", { ms: Math.round(camera.latency_ms) }));
@@ -505,8 +599,16 @@ function playFilm() {
 // ---- the log, the bar, the title
 
 const LOG_ICONS = {
-  completed: "check", unexpected: "help", wrong: "wrong", skipped: "skip", removed: "minus", correction: "hand",
-  unit_started: "plus", unit_finished: "flag", alarm: "alarm", camera: "camera",
+  completed: "check",
+  unexpected: "help",
+  wrong: "wrong",
+  skipped: "skip",
+  removed: "minus",
+  correction: "hand",
+  unit_started: "plus",
+  unit_finished: "flag",
+  alarm: "alarm",
+  camera: "camera",
 };
 
 function renderLog() {
@@ -516,7 +618,14 @@ function renderLog() {
   place.dataset.newest = newest;
   place.replaceChildren(
     ...state.log.map((entry) =>
-      el("li", { class: entry.kind === "alarm" ? "alarm-line" : entry.kind }, icon(LOG_ICONS[entry.kind] ?? "clock"), el("time", { datetime: entry.time }, clock(entry.time)), el("span", {}, eventText(entry)))),
+      el(
+        "li",
+        { class: entry.kind === "alarm" ? "alarm-line" : entry.kind },
+        icon(LOG_ICONS[entry.kind] ?? "clock"),
+        el("time", { datetime: entry.time }, clock(entry.time)),
+        el("span", {}, eventText(entry)),
+      ),
+    ),
     ...(state.log.length ? [] : [el("li", { class: "quiet" }, t("log.empty"))]),
   );
   if (lastLogId !== null) {
@@ -543,7 +652,12 @@ function renderBar() {
   show($("#read-only"), station.read_only);
   document.body.classList.toggle("read-only", station.read_only);
   const kinds = { ok: "good", starting: "", ended: "warn", dark: "warn", stalled: "warn" };
-  setPill($("#camera-pill"), kinds[camera.status] ?? "bad", camera.status === "ok" ? "camera" : "camera_off", t(`camera.${camera.status}`));
+  setPill(
+    $("#camera-pill"),
+    kinds[camera.status] ?? "bad",
+    camera.status === "ok" ? "camera" : "camera_off",
+    t(`camera.${camera.status}`),
+  );
   const warning = state.alarms.some((alarm) => !alarm.acknowledged) ? "⚠ " : "";
   const progress = unit ? `${unit.done}/${unit.total} ${serialOf(unit)} · ` : "";
   if (document.title !== warning + progress + station.title) document.title = warning + progress + station.title;
@@ -551,8 +665,12 @@ function renderBar() {
 
 function renderLink() {
   const isLive = live.live;
-  setPill($("#link-pill"), isLive ? "good" : live.live === null ? "" : "bad", isLive ? "link" : "link_off",
-    t(isLive ? "link.live" : live.live === null ? "link.opening" : "link.lost"));
+  setPill(
+    $("#link-pill"),
+    isLive ? "good" : live.live === null ? "" : "bad",
+    isLive ? "link" : "link_off",
+    t(isLive ? "link.live" : live.live === null ? "link.opening" : "link.lost"),
+  );
   document.body.classList.toggle("stale", live.live === false);
   show($("#lost"), live.live === false);
   if (live.live === false) {
@@ -662,10 +780,18 @@ function buildActions() {
 
 function buildHelp() {
   const lines = [
-    [t("key.arrows"), "select"], [t("key.confirm"), "confirm"], ["W", "wrong"], ["O", "open"], ["U", "undo"], ["N", "new"],
-    ["F", "finish"], ["A", "acknowledge"], ["?", "help"],
+    [t("key.arrows"), "select"],
+    [t("key.confirm"), "confirm"],
+    ["W", "wrong"],
+    ["O", "open"],
+    ["U", "undo"],
+    ["N", "new"],
+    ["F", "finish"],
+    ["A", "acknowledge"],
+    ["?", "help"],
   ];
-  for (const [key, meaning] of lines) $("#keys").append(el("dt", {}, el("kbd", {}, key)), el("dd", {}, t(`help.${meaning}`)));
+  for (const [key, meaning] of lines)
+    $("#keys").append(el("dt", {}, el("kbd", {}, key)), el("dd", {}, t(`help.${meaning}`)));
   $("#keys").append(el("dt", {}, t("help.scanner")), el("dd", {}, t("help.scan")));
   for (const status of ["open", "next", "probable", "done", "wrong", "skipped", "removed"]) {
     const shape = mark(status === "next" ? "open" : status, 1, 0.6, status === "next");
@@ -695,13 +821,28 @@ async function keepAwake() {
 
 async function start() {
   await loadTexts();
-  const nav = buildBar({ here: "station", extra: [["sound", "sound", () => {}], ["help", "help", help]] });
+  const nav = buildBar({
+    here: "station",
+    extra: [
+      ["sound", "sound", () => {}],
+      ["help", "help", help],
+    ],
+  });
   buildSound(nav);
   buildActions();
   buildHelp();
-  for (const node of document.querySelectorAll("[data-close]")) node.addEventListener("click", () => node.closest("dialog").close());
-  $("#video").addEventListener("error", () => setTimeout(() => { $("#video").dataset.on = ""; playFilm(); }, 2000));
-  document.addEventListener("visibilitychange", () => { playFilm(); keepAwake(); });
+  for (const node of document.querySelectorAll("[data-close]"))
+    node.addEventListener("click", () => node.closest("dialog").close());
+  $("#video").addEventListener("error", () =>
+    setTimeout(() => {
+      $("#video").dataset.on = "";
+      playFilm();
+    }, 2000),
+  );
+  document.addEventListener("visibilitychange", () => {
+    playFilm();
+    keepAwake();
+  });
   keepAwake();
   listenToKeys({ onKey, onScan: scan });
   renderLink();

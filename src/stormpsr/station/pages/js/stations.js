@@ -9,15 +9,42 @@ function card(station) {
   const { name, url, status, camera, unit, done, total, alarms } = station;
   const fill = el("div", { class: "fill" });
   fill.style.width = total ? `${(100 * done) / total}%` : "0";
-  const words = unit || total ? [el("span", { class: "big" }, unit ?? t("unit.label")), el("span", { class: "big" }, t("unit.of", { done, total }))] : [el("span", { class: "quiet" }, t("stations.no_unit"))];
+  const words =
+    unit || total
+      ? [
+          el("span", { class: "big" }, unit ?? t("unit.label")),
+          el("span", { class: "big" }, t("unit.of", { done, total })),
+        ]
+      : [el("span", { class: "quiet" }, t("stations.no_unit"))];
   const alarmWords = alarms === 1 ? t("stations.one_alarm") : t("stations.alarm", { n: alarms });
-  return el("a", { class: `place card ${status}`, href: url },
-    el("div", { class: "row" }, el("h2", {}, name), el("span", { class: `pill ${KINDS[status] ?? ""}` }, icon(status === "ok" ? "link" : status === "down" ? "link_off" : "alarm"), t(`stations.${status}`))),
+  return el(
+    "a",
+    { class: `place card ${status}`, href: url },
+    el(
+      "div",
+      { class: "row" },
+      el("h2", {}, name),
+      el(
+        "span",
+        { class: `pill ${KINDS[status] ?? ""}` },
+        icon(status === "ok" ? "link" : status === "down" ? "link_off" : "alarm"),
+        t(`stations.${status}`),
+      ),
+    ),
     el("div", { class: "row" }, ...(status === "down" ? [el("span", { class: "quiet" }, "–")] : words)),
     el("div", { class: "rail", "aria-hidden": "true" }, fill),
-    el("div", { class: "row" },
-      el("span", { class: `pill ${camera === "ok" ? "good" : "bad"}` }, icon(camera === "ok" ? "camera" : "camera_off"), t(`camera.${camera}`)),
-      alarms ? el("span", { class: "pill bad" }, icon("alarm"), alarmWords) : null));
+    el(
+      "div",
+      { class: "row" },
+      el(
+        "span",
+        { class: `pill ${camera === "ok" ? "good" : "bad"}` },
+        icon(camera === "ok" ? "camera" : "camera_off"),
+        t(`camera.${camera}`),
+      ),
+      alarms ? el("span", { class: "pill bad" }, icon("alarm"), alarmWords) : null,
+    ),
+  );
 }
 
 let shown = "";

@@ -15,7 +15,11 @@ function facts(unit, station) {
     ["report.station", station.name],
     ["report.model", `${station.model}, ${station.method_title}`],
   ];
-  return el("dl", { class: "facts" }, ...pairs.map(([key, value]) => el("div", {}, el("dt", {}, t(key)), el("dd", {}, value ?? "–"))));
+  return el(
+    "dl",
+    { class: "facts" },
+    ...pairs.map(([key, value]) => el("div", {}, el("dt", {}, t(key)), el("dd", {}, value ?? "–"))),
+  );
 }
 
 function picture(url, title) {
@@ -25,16 +29,27 @@ function picture(url, title) {
 }
 
 function stepTable(steps) {
-  const columns = [["col.number", "number"], ["col.step", "main"], ["col.status"], ["col.time", "nowrap"], ["col.duration", "nowrap wide-only"], ["col.by", "wide-only"], ["col.evidence"]];
-  return table(columns, steps.map((step) => [
-    String(step.number),
-    firstUpper(step.text),
-    status(step.status),
-    step.time ? clock(step.time) : null,
-    typeof step.seconds === "number" ? duration(step.seconds) : null,
-    step.by ? t(`by.${step.by}`) : null,
-    picture(step.evidence, t("do.evidence", { step: step.text })),
-  ]));
+  const columns = [
+    ["col.number", "number"],
+    ["col.step", "main"],
+    ["col.status"],
+    ["col.time", "nowrap"],
+    ["col.duration", "nowrap wide-only"],
+    ["col.by", "wide-only"],
+    ["col.evidence"],
+  ];
+  return table(
+    columns,
+    steps.map((step) => [
+      String(step.number),
+      firstUpper(step.text),
+      status(step.status),
+      step.time ? clock(step.time) : null,
+      typeof step.seconds === "number" ? duration(step.seconds) : null,
+      step.by ? t(`by.${step.by}`) : null,
+      picture(step.evidence, t("do.evidence", { step: step.text })),
+    ]),
+  );
 }
 
 const orNone = (rows, columns) => (rows.length ? table(columns, rows) : el("p", { class: "quiet" }, t("report.none")));
@@ -47,7 +62,8 @@ function corrections(list) {
 }
 
 function alarms(list) {
-  const shots = (alarm) => el("span", { class: "status" }, picture(alarm.picture, t("do.picture")), picture(alarm.clip, t("do.clip")));
+  const shots = (alarm) =>
+    el("span", { class: "status" }, picture(alarm.picture, t("do.picture")), picture(alarm.clip, t("do.clip")));
   return orNone(
     list.map((alarm) => [
       clock(alarm.time),
@@ -86,7 +102,15 @@ async function start() {
       section("report.corrections", corrections(report.corrections)),
       section("report.events", events(report.events), "long"),
       el("div", { class: "sign" }, el("span", {}, t("report.sign")), el("span", {}, t("report.date"))),
-      el("p", { class: "printed" }, t("report.printed", { time: dateTime(new Date().toISOString()), version: station.version, digest: station.model_digest.slice(0, 12) })),
+      el(
+        "p",
+        { class: "printed" },
+        t("report.printed", {
+          time: dateTime(new Date().toISOString()),
+          version: station.version,
+          digest: station.model_digest.slice(0, 12),
+        }),
+      ),
     );
   } catch (error) {
     if (error.status !== 404) toastError(error);
