@@ -138,6 +138,7 @@ PACKAGES = {  # what a command looks for before it begins, by the extra that ins
     "plot": ("matplotlib", "sklearn"),
     "synth": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
     "detect": _NETWORKS,
+    "station": ("starlette", "uvicorn"),
     "train": (*_NETWORKS, "lightning"),
 }
 

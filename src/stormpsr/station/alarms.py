@@ -79,7 +79,9 @@ class Alarms:
             if cause in causes and alarm.unit in (None, unit):
                 there.add(cause)
                 continue
-            lasts = alarm.kind in _LASTING and not (alarm.unit == unit and work.is_running and alarm.kind != "unexpected")
+            lasts = alarm.kind in _LASTING and not (
+                alarm.unit == unit and work.is_running and alarm.kind != "unexpected"
+            )
             if not lasts or alarm.acknowledged or (alarm.unit or 0) < unit - 1:
                 yield Entry("alarm_closed", {"alarm": alarm.id, "kind": alarm.kind}, alarm.unit)
         for (kind, step_id), text in causes.items():

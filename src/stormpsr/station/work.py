@@ -137,7 +137,9 @@ class Work:
             "step_id": event.step_id,
             "text": step.description,
             # evidence of some methods adds up over frames, and is no probability
-            "confidence": round(event.confidence, 4) if event.confidence is not None and event.confidence <= 1 else None,
+            "confidence": round(event.confidence, 4)
+            if event.confidence is not None and event.confidence <= 1
+            else None,
             "seconds": round(self.seconds_since_progress(time), 3),
             "frame": event.frame,
             "by": by,
@@ -155,7 +157,9 @@ class Work:
         step, before = self.procedure.step(step_id), self.steps[step_id]
         bits = {"done": int(step.installs), "open": int(not step.installs), "wrong": -1}
         if status not in bits or (status == "wrong" and not step.installs):
-            raise InputError(f"a step cannot be set to {status!r}", cure="say done or open; of an installation also wrong")
+            raise InputError(
+                f"a step cannot be set to {status!r}", cure="say done or open; of an installation also wrong"
+            )
         k = step.component_index
         data = {
             "step_id": step_id,
@@ -315,22 +319,34 @@ class Work:
         ]
 
     def _in_order(self) -> list[tuple[int, StepState]]:
-        """Removals first, those that others sit on last; then installations, as they can be put together."""
-        steps = {step_id: self.procedure.step(step_id) for step_id in self.steps}
-        variant = self.procedure.variant(self.unit.variant if self.unit else None)
-        wanted = list(variant.initial)
-        for step in steps.values():
-            wanted[step.component_index] = int(step.installs) or wanted[step.component_index]
-        built = self.procedure.build_order(wanted) or range(len(wanted))
-        place = {k: number for number, k in enumerate(built)}
-
-        def key(step_id: int) -> tuple[bool, int]:
-            step = steps[step_id]
-            at = place.get(step.component_index, len(place))
-            return step.installs, at if step.installs else -at
-
-        return [(step_id, self.steps[step_id]) for step_id in sorted(steps, key=key)]
+        """Removals first, those that others sit on last; then installations as they are listed, after what they need."""
+        depth = self.procedure.needs.depth
+        steps = [self.procedure.step(step_id) for step_id in self.steps]
+        removals = sorted((s for s in steps if not s.installs), key=lambda s: (-depth[s.component_index], s.id))
+        left, placed = [step for step in steps if step.installs], list(removals)
+        while left:
+            to_come = {step.component_index for step in left}
+            there = set(range(self.procedure.n_components)) - to_come
+            free = [s for s in left if self.procedure.needs.met(s.component_index, there)]
+            placed.append((free or left)[0])
+            left.remove(placed[-1])
+        return [(step.id, self.steps[step.id]) for step in placed]
 
 
 def evidence_url(name: str | None) -> str | None:
     return None if name is None else f"/api/evidence/{name}"
+
+
+def log_line(record: Record) -> dict[str, Any]:
+    """A record as the page lists it."""
+    data = record.data
+    kind = {"step": data.get("event"), "undo": "correction"}.get(record.kind, record.kind)
+    return {
+        "id": record.id,
+        "time": record.time,
+        "kind": kind,
+        "step_id": data.get("step_id"),
+        "text": data.get("text") or data.get("serial") or data.get("status"),
+        "by": data.get("by", "station"),
+        "picture": evidence_url(data.get("picture")),
+    }
