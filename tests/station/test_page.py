@@ -44,6 +44,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
+def scripted(scripted: Any) -> Any:
+    """The station with a unit in work and a camera that runs."""
+    scripted.station.start_unit("A-1", None)
+    scripted.see()
+    return scripted
+
+
+@pytest.fixture
 def open_page(browser: Any, scripted: Any) -> Iterator[Open]:
     """Opens a page of the station in a browser window of its own; an error in a script fails the test."""
     contexts: list[Any] = []

@@ -204,7 +204,7 @@ function buildRow() {
 function renderRow(row, step, current) {
   const before = row.step;
   row.step = step;
-  const isNext = step.next && !isFinished(step) && (step.status === "open" || step.status === "probable");
+  const isNext = state.unit && step.next && (step.status === "open" || step.status === "probable");
   const classes = [
     "step",
     step.status,
@@ -284,7 +284,7 @@ function renderSteps(current) {
   const wasOpen = focused?.step && !isFinished(focused.step);
   state.steps.forEach((step, i) => {
     renderRow(rows.get(step.number), step, current);
-    const isNext = step.next && step.status === "open";
+    const isNext = state.unit && step.next && step.status === "open";
     const kind = isNext ? "next" : step.status;
     if ($("#segments").children[i].className !== kind) $("#segments").children[i].className = kind;
   });
