@@ -355,3 +355,29 @@ def test_the_report_and_the_figures_tell_of_the_unit(scripted: Any, open_page: O
     expect(page.locator("#tiles .tile")).to_have_count(5)
     go(page, f"{scripted.url}/units/999999")
     expect(page.locator("h1")).to_have_text("There is no such unit.")
+
+
+# ---- tokens
+
+
+def test_a_token_opens_the_station_and_a_viewers_token_leaves_the_controls_away(
+    scripted: Any, browser: Any, open_page: Open
+) -> None:
+    from stormpsr.web.security import Access
+
+    scripted.stop()
+    scripted.access = Access("operator-token-1", "viewer-token-12")
+    scripted.start()
+    page = browser.new_context(locale="en-GB").new_page()
+    for token in ("not-the-token", "operator-token-1"):
+        page.goto(scripted.url, wait_until="commit")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Open the station").click()
+        page.wait_for_load_state()
+    expect(page.locator("#actions")).to_be_visible()
+    expect(page.locator("#read-only")).to_be_hidden()
+    page.context.close()
+    wall = open_page("/login?token=viewer-token-12")
+    expect(wall.locator("#read-only")).to_have_text("View only")
+    expect(wall.locator("#steps .text").first).to_be_visible()
+    expect(wall.locator(".controls:visible")).to_have_count(0)
