@@ -109,9 +109,7 @@ def watch_command(
     ] = None,
     method: options.MethodOption = None,
     variant: options.VariantOption = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads.", show_default="measured, and again while running")
-    ] = None,
+    threads: options.MeasuredThreadsOption = None,
     device: options.DeviceOption = "auto",
     only: Annotated[str | None, typer.Option(help="Run only this station of the file.", hidden=True)] = None,
 ) -> None:
@@ -229,8 +227,13 @@ def _station(plan: _Plan, model: RecognizerModel, source: FrameSource, records: 
     name = Path(source.name).resolve().name if isinstance(source, InRealTime) else source.name
     chosen, _ = check_variant(model.procedure, "" if not isinstance(source, InRealTime) else name, plan.variant)
 
+    threads = options.measured_threads() if plan.threads is None else None
+
     def make(variant: str | None) -> Recognizer:
-        return Recognizer.of(model, plan.method, variant or chosen)
+        recognizer = Recognizer.of(model, plan.method, variant or chosen)
+        if threads is not None:
+            recognizer.threads = threads
+        return recognizer
 
     settings = StationSettings(
         name=_clean(plan.name or ("demo" if plan.is_demo else socket.gethostname())),

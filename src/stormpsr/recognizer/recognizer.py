@@ -13,6 +13,7 @@ torch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -66,6 +67,7 @@ class Recognizer:
         self.decoder = decoder.decoder
         self.notes = tuple(notes)  # what a user should know, for example that a stream is missing
         self.prediction: Prediction | None = None  # what the networks said about the latest frame
+        self.threads: AbstractContextManager[None] = nullcontext()  # around the networks' work on a frame
 
     @classmethod
     def load(
@@ -162,7 +164,8 @@ class Recognizer:
 
     def update(self, frame: Frame) -> list[StepEvent]:
         """The steps that are completed now. A second frame for the same tick of the clock changes nothing."""
-        prediction = self.predictor.update(frame)
+        with self.threads:
+            prediction = self.predictor.update(frame)
         if prediction is None:
             return []
         self.prediction = prediction

@@ -132,6 +132,7 @@ class Station:
         self._began: float | None = None  # the time of the unit's first frame
         self._held: dict[int, float] = {}  # components that an operator spoke of, and until when that holds
         self._late: list[tuple[float, StepEvent]] = []  # parts that seem to come off a unit that is complete
+        self._unrecorded: list[tuple[StepEvent, bool]] = []  # and whether they were held back already
         self._initial_since: float | None = None
         self._detected_at = self._readable_at = self._clock()
 
@@ -270,11 +271,6 @@ class Station:
         events = self.recognizer.update(replace(frame, time_seconds=max(frame.time_seconds - self._began, 0.0)))
         with self._lock:
             self._see(frame, events, arrived, dropped)
-            try:
-                self._judge()
-                self._finish_clips()
-            except InputError as error:
-                self.problem = str(error)
             self.camera.latency_ms = round(1000 * (self._clock() - arrived), 1)
             self._news()
 
@@ -292,7 +288,6 @@ class Station:
 
     def _see(self, frame: Frame, events: Sequence[StepEvent], arrived: float, dropped: int) -> None:
         self._count_frame(frame, arrived, dropped)
-        self._set_camera(self._image_watch.update(frame.image, frame.time_seconds))
         if any(what == "unit" for what, *_ in self._todo):
             return  # what was recognised is of a unit that is over
         self._share = np.array(self.recognizer.share)
@@ -301,17 +296,21 @@ class Station:
             self._look(prediction, frame.time_seconds)
         spoken_of = {one for what, one, _ in self._todo if what == "correct"}
         news = [e for e in events if self.procedure.step(e.step_id).component_index not in spoken_of]
+        settled = self._settled(frame.time_seconds)
+        self._unrecorded += [*((event, False) for event in news), *((event, True) for event in settled)]
         try:
+            self._set_camera(self._image_watch.update(frame.image, frame.time_seconds))
             if self.work.is_running:
-                settled = self._settled(frame.time_seconds)
-                for event in (*news, *self._wrong_parts_off(), *settled):
-                    self._take_event(event, frame.time_seconds, is_settled=event in settled)
+                for event, is_settled in (*self._unrecorded, *((e, False) for e in self._wrong_parts_off())):
+                    self._take_event(event, frame.time_seconds, is_settled=is_settled)
                 self._mark_left_out()
             self._watch_initial(frame.time_seconds)
-        except InputError as error:  # a full disk
+            self._judge()
+            self._finish_clips()
+        except InputError as error:  # a full disk: what could not be recorded is tried again with the next frame
             self.problem = str(error)
         else:
-            self.problem = ""
+            self.problem, self._unrecorded = "", []
 
     def _count_frame(self, frame: Frame, arrived: float, dropped: int) -> None:
         camera, now = self.camera, self._clock()

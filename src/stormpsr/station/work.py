@@ -319,7 +319,7 @@ class Work:
         ]
 
     def _in_order(self) -> list[tuple[int, StepState]]:
-        """Removals first, those that others sit on last; then installations as they are listed, after what they need."""
+        """Removals first, those that others sit on last; then installations as listed, after what they need."""
         depth = self.procedure.needs.depth
         steps = [self.procedure.step(step_id) for step_id in self.steps]
         removals = sorted((s for s in steps if not s.installs), key=lambda s: (-depth[s.component_index], s.id))

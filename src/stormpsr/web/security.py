@@ -36,6 +36,7 @@ Clock = Callable[[], float]
 COOKIE = "stormpsr"
 REQUESTED_WITH = "stormpsr"
 MOST_BYTES = 64 * 1024  # of what is sent to us at once
+_MOST_HEADER_BYTES = 16 * 1024
 _COOKIE_SECONDS = 30 * 24 * 3600
 _OPEN_PATHS = ("/login", "/logout", "/health", "/static/")  # say nothing about the work
 _HEADERS = {
@@ -177,6 +178,8 @@ class Security:
         connection = HTTPConnection(scope)
         headers, path, method = connection.headers, scope["path"], scope["method"]
         address = scope["client"][0] if scope.get("client") else ""
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MOST_HEADER_BYTES:
+            return problem(431, "the headers are too large", f"send at most {_MOST_HEADER_BYTES} bytes of them")
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if self._access.is_open and not is_loopback(host):
             cure = "open the station as http://127.0.0.1:PORT, or start it with --host and a token"
