@@ -473,7 +473,11 @@ class LatestOnly:
             with self._changed:
                 if attempt != self._attempt or self._closed:
                     return
-                if problem is None or not isinstance(problem, InputError) or not (self.received or self._wait_for_first):
+                if (
+                    problem is None
+                    or not isinstance(problem, InputError)
+                    or not (self.received or self._wait_for_first)
+                ):
                     self._error, self.health = problem, "ended"
                     self._changed.notify_all()
                     return
