@@ -130,7 +130,7 @@ def test_the_box_lies_on_the_picture(scripted: Any, open_page: Open) -> None:
     for name, value in {"x": "40", "y": "50", "width": "100", "height": "200"}.items():
         expect(box).to_have_attribute(name, re.compile(rf"^{value}(\.0)?$"))
     expect(page.locator("#overlay")).to_have_attribute("viewBox", re.compile(r"^0 0 \d+ \d+$"))
-    page.wait_for_function("() => document.querySelector('#video').naturalWidth > 0")
+    expect(page.locator("#video")).to_have_js_property("width", 320)  # of the frames; 300 before there is one
 
 
 def test_a_lost_camera_is_said_and_its_last_picture_is_veiled(scripted: Any, open_page: Open) -> None:

@@ -64,7 +64,6 @@ export async function loadTexts() {
   for (const node of document.querySelectorAll("[data-t]")) node.textContent = t(node.dataset.t);
   for (const node of document.querySelectorAll("[data-t-label]"))
     node.setAttribute("aria-label", t(node.dataset.tLabel));
-  for (const node of document.querySelectorAll("[data-t-alt]")) node.alt = t(node.dataset.tAlt);
 }
 
 export function hasText(key) {

@@ -1,5 +1,6 @@
 // The live page: one function, render(snapshot), writes everything that is shown. The page keeps nothing of its own but
 // which step is selected, so a reload loses nothing and two screens agree.
+import { film } from "./film.js";
 import { icon, mark, setIcon } from "./icons.js";
 import { listenToKeys } from "./keys.js";
 import { follow } from "./live.js";
@@ -151,9 +152,11 @@ function help() {
 
 function view(url, title) {
   setText($("#view-title"), title);
-  const film = url.endsWith(".mp4");
+  const isFilm = url.endsWith(".mp4");
   $("#view").replaceChildren(
-    film ? el("video", { src: url, controls: true, autoplay: true, loop: true }) : el("img", { src: url, alt: title }),
+    isFilm
+      ? el("video", { src: url, controls: true, autoplay: true, loop: true })
+      : el("img", { src: url, alt: title }),
   );
   openDialog("#view-dialog");
   $("#view-dialog").addEventListener("close", () => $("#view").replaceChildren(), { once: true });
@@ -554,7 +557,7 @@ function renderPicture() {
   const { camera, box } = state;
   const bad = NO_PICTURE.has(camera.status);
   const figure = $("#picture");
-  figure.classList.toggle("bad", bad); // the film is asked for anew when the camera is back
+  figure.classList.toggle("bad", bad);
   if (camera.width && camera.height) {
     figure.style.setProperty("--aspect", camera.width / camera.height);
     setAttribute($("#overlay"), "viewBox", `0 0 ${camera.width} ${camera.height}`);
@@ -586,14 +589,11 @@ function renderPicture() {
   }
 }
 
+let runFilm = null;
+
 /** The film runs only while somebody can see it: a browser keeps few connections, and several pages may be open. */
 function playFilm() {
-  const video = $("#video");
-  const wanted = live.live && document.visibilityState === "visible" && !$("#picture").classList.contains("bad");
-  if (wanted === (video.dataset.on === "yes")) return;
-  video.dataset.on = wanted ? "yes" : "";
-  if (wanted) video.src = `/api/video?from=${Date.now()}`;
-  else if (live.live) video.src = `/api/picture.jpg?at=${Date.now()}`; // ends the film and keeps a picture
+  runFilm(Boolean(live.live) && document.visibilityState === "visible");
 }
 
 // ---- the log, the bar, the title
@@ -651,6 +651,9 @@ function renderBar() {
   show($("#demo"), station.demo);
   show($("#read-only"), station.read_only);
   document.body.classList.toggle("read-only", station.read_only);
+  const waiting = ["mqtt", "webhook"].filter((channel) => station[channel] === "waiting");
+  show($("#channels"), waiting.length > 0);
+  setText($("#channels"), waiting.map((channel) => t(`channel.${channel}`)).join(" · "));
   const kinds = { ok: "good", starting: "", ended: "warn", dark: "warn", stalled: "warn" };
   setPill(
     $("#camera-pill"),
@@ -703,14 +706,13 @@ function onState(snapshot) {
   state = snapshot;
   received = performance.now();
   render();
-  playFilm();
   return undefined;
 }
 
 function onLink(now) {
   const wasLost = live.live === false;
   live = now;
-  $("#video").dataset.on = "";
+  playFilm();
   renderLink();
   if (!now.live) {
     $(".toasts").replaceChildren();
@@ -833,18 +835,13 @@ async function start() {
   buildHelp();
   for (const node of document.querySelectorAll("[data-close]"))
     node.addEventListener("click", () => node.closest("dialog").close());
-  $("#video").addEventListener("error", () =>
-    setTimeout(() => {
-      $("#video").dataset.on = "";
-      playFilm();
-    }, 2000),
-  );
   document.addEventListener("visibilitychange", () => {
     playFilm();
     keepAwake();
   });
   keepAwake();
   listenToKeys({ onKey, onScan: scan });
+  runFilm = film($("#video"));
   renderLink();
   everySecond();
   setInterval(everySecond, 1000);
