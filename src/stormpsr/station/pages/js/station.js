@@ -442,6 +442,11 @@ function alarmText(alarm) {
   return t(`alarm.${alarm.kind}`, { step: alarm.text ?? "" });
 }
 
+/** Of a unit that is no longer in work: nobody can go back and do something about it. */
+const isPast = (alarm) => Number.isInteger(alarm.unit) && alarm.unit !== state.unit?.id;
+
+const alarmKey = (alarm) => [alarm.id, alarm.acknowledged, alarm.picture, alarm.clip, isPast(alarm)].join();
+
 const alarmNodes = new Map();
 
 function buildAlarm(alarm) {
@@ -463,17 +468,21 @@ function buildAlarm(alarm) {
     );
   }
   if (alarm.clip) shots.append(button("play", { text: t("do.clip") }, () => view(alarm.clip, title)));
-  const grave = GRAVE.has(alarm.kind) ? "grave" : "";
+  const past = isPast(alarm);
+  const kinds = [GRAVE.has(alarm.kind) && "grave", past && "past", alarm.acknowledged && "seen"].filter(Boolean);
+  const advice = past
+    ? t("alarm.past", { serial: serialOf({ id: alarm.unit, serial: alarm.serial }) })
+    : t(`alarm.do.${alarm.kind}`);
   const node = el(
     "div",
-    { class: `alarm ${grave} ${alarm.acknowledged ? "seen" : ""}`, dataset: { kind: alarm.kind } },
+    { class: ["alarm", ...kinds].join(" "), dataset: { kind: alarm.kind } },
     icon(alarm.kind === "too_long" ? "clock" : alarm.step_id === null ? "camera_off" : "alarm"),
     el(
       "div",
       {},
-      el("strong", {}, title),
+      el("strong", { title }, title),
       " ",
-      el("span", { class: "what" }, `${clock(alarm.time)} · ${t(`alarm.do.${alarm.kind}`)}`),
+      el("span", { class: "what" }, `${clock(alarm.time)} · ${advice}`),
     ),
     shots,
   );
@@ -485,15 +494,16 @@ function buildAlarm(alarm) {
 }
 
 function renderAlarms() {
-  const ordered = [...state.alarms].sort((a, b) => a.acknowledged - b.acknowledged); // newest first within each
+  const rank = (alarm) => 2 * alarm.acknowledged + isPast(alarm);
+  const ordered = [...state.alarms].sort((a, b) => rank(a) - rank(b)); // newest first within each
   const shown = ordered.slice(0, MOST_ALARMS);
   const place = $("#alarms");
-  const signature = ordered.map((alarm) => [alarm.id, alarm.acknowledged, alarm.picture, alarm.clip].join()).join(";");
+  const signature = ordered.map(alarmKey).join(";");
   if (place.dataset.signature !== signature) {
     place.dataset.signature = signature;
     const keys = new Set();
     const nodes = shown.map((alarm) => {
-      const key = [alarm.id, alarm.acknowledged, alarm.picture, alarm.clip].join();
+      const key = alarmKey(alarm);
       keys.add(key);
       if (!alarmNodes.has(key)) alarmNodes.set(key, buildAlarm(alarm));
       return alarmNodes.get(key);
@@ -747,7 +757,8 @@ function onKey(key, event) {
     w: () => step && canCorrect() && setStep(step, "wrong"),
     o: () => step && canCorrect() && setStep(step, "open"),
     a: () => {
-      const alarm = state.alarms.find((one) => !one.acknowledged);
+      const alarm =
+        state.alarms.find((one) => !one.acknowledged && !isPast(one)) ?? state.alarms.find((one) => !one.acknowledged);
       if (alarm) acknowledge(alarm);
     },
     "?": help,
