@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,12 +128,17 @@ def watch_command(
     plan = _Plan(
         tuple(words or ()), host, port, data, name, token, mqtt, webhook, keep_days, too_long, method, variant, threads
     )
-    if len(plan.words) == 1 and plan.words[0].endswith((".yaml", ".yml")):
-        raise InputError("several stations are not there yet", path=plan.words[0])
     if len(plan.words) > 2:
         cure = "give [MODEL] [SOURCE], then the options"
-        raise InputError(f"{len(plan.words)} arguments: {' '.join(plan.words)}", cure=cure)
-    _run(plan, device)
+        raise InputError(f"{len(plan.words)} arguments", cure=cure)
+    if plan.words and plan.words[-1].endswith((".yaml", ".yml")):
+        file = Path(plan.words[-1])
+        if only is None:
+            _run_several(plan, file, device)
+        else:
+            _run(plan.of_entry(file, only), device)
+    else:
+        _run(plan, device)
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,17 @@ class _Plan:
     method: str | None
     variant: str | None
     threads: int | None
+
+    def of_entry(self, file: Path, name: str) -> _Plan:
+        """That of a station in a file: what stands there counts first."""
+        from stormpsr.station.hub import read_stations
+
+        entry = next((entry for entry in read_stations(file) if entry.name == name), None)
+        if entry is None:
+            raise InputError(f"there is no station {name!r}", path=file)
+        own = {field: getattr(entry, field) for field in ("variant", "method", "too_long", "mqtt", "webhook")}
+        given = {field: value for field, value in own.items() if value is not None}
+        return replace(self, words=(entry.model, str(entry.source)), name=name, **given)
 
     @property
     def is_demo(self) -> bool:
@@ -200,6 +218,38 @@ def _run(plan: _Plan, device: str) -> None:
             channel.stop()
         station.close()
         records.close()
+
+
+def _run_several(plan: _Plan, file: Path, device: str) -> None:
+    """A process per station, and a page that lists them."""
+    from stormpsr.station.hub import Processes, hub_app, read_stations
+    from stormpsr.web.security import access_for
+    from stormpsr.web.server import make_server
+
+    entries = read_stations(file)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    access, new_tokens = access_for(plan.host, plan.token, plan.folder)
+    ports = {entry.name: plan.port + number for number, entry in enumerate(entries, start=1)}
+    # what is secret stays in the file and in the environment: others can read the arguments of a process
+    environment = {**os.environ, **({} if access.operator is None else {"STORMPSR_TOKEN": access.operator})}
+    environment |= {"STORMPSR_VIEWER_TOKEN": access.viewer} if access.viewer else {}
+    commands = {
+        name: [
+            *(sys.executable, "-m", "stormpsr", "station", str(file), "--only", name, "--host", plan.host),
+            *("--port", str(port), "--data", str(plan.folder / name), "--keep-days", str(plan.keep_days)),
+            *("--device", device),
+            *(() if plan.threads is None else ("--threads", str(plan.threads))),
+        ]
+        for name, port in ports.items()
+    }
+    server = make_server(hub_app(ports, access), plan.host, plan.port)
+    processes = Processes(commands, environment)
+    processes.start()
+    threading.Thread(target=_tell_where, args=(server, plan, access, new_tokens), daemon=True).start()
+    try:
+        server.run()
+    finally:
+        processes.stop()
 
 
 def _model_of(plan: _Plan) -> str:

@@ -293,7 +293,7 @@ def station_card(snapshot: dict[str, Any], url: str) -> dict[str, Any]:
 
 
 def _only_looks(request: Request) -> bool:
-    return request.state.role == "viewer"
+    return bool(request.state.role == "viewer")
 
 
 def _text(body: dict[str, Any], name: str) -> str | None:
@@ -315,7 +315,7 @@ def _number(request: Request, name: str, default: int | None, most: int) -> int 
 def prometheus(station: Station, channels: list[Channel]) -> str:
     """What there is to count, in Prometheus' text format."""
     camera = station.camera
-    rows = [
+    rows: list[tuple[str, str, str, list[tuple[str, float]]]] = [
         ("stormpsr_frames_total", "counter", "Frames that were looked at.", [("", station.n_frames)]),
         ("stormpsr_frames_dropped_total", "counter", "Frames that were passed over.", [("", camera.dropped)]),
         ("stormpsr_frames_per_second", "gauge", "Frames looked at per second.", [("", camera.fps or 0)]),

@@ -19,7 +19,7 @@ def jpeg_of(image: Image, longest_side: int, quality: int = 80) -> bytes:
     scale = longest_side / max(image.shape[:2])
     if scale < 1:
         size = [max(round(side * scale), 1) for side in image.shape[1::-1]]
-        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     done, content = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     assert done
     return bytes(content)

@@ -126,7 +126,7 @@ class Webhook(Channel):
         request = urllib.request.Request(self._address, data=content, headers=headers, method="POST")
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
-                return 200 <= response.status < 300
+                return 200 <= int(response.status) < 300
         except (OSError, ValueError, urllib.error.HTTPError):
             return False
 
@@ -153,6 +153,7 @@ class Mqtt(Channel):
     ) -> None:
         need_packages("MQTT", "station", "paho")
         import paho.mqtt.client as paho
+        from paho.mqtt.enums import CallbackAPIVersion
 
         parts = urlsplit(address)
         if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
@@ -161,7 +162,7 @@ class Mqtt(Channel):
         super().__init__(records, station, clips_due)
         self._state, self._state_sent, self._state_at = state, "", 0.0
         self._prefix = f"{parts.path.strip('/') or 'stormpsr'}/{station}"
-        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=f"stormpsr-{station}")
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=f"stormpsr-{station}")
         if parts.username:
             self._client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
         if parts.scheme == "mqtts":

@@ -98,7 +98,8 @@ class Records:
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
             row = self._db.execute("SELECT id, hash FROM records ORDER BY id DESC LIMIT 1").fetchone()
-        self.last_id, self.last_hash = row or (0, START)
+        self.last_id: int = row[0] if row else 0
+        self.last_hash: str = row[1] if row else START
 
     def close(self) -> None:
         with self._lock:

@@ -431,7 +431,7 @@ class Station:
                 self.lose_camera("ended")
                 return
             elif frames.health in ("lost", "stalled"):
-                self.lose_camera(frames.health, frames.problem)  # type: ignore[arg-type]
+                self.lose_camera(frames.health, frames.problem)
             else:
                 self.pass_time()
             if around is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from stormpsr.data.events import StepEvent
 from stormpsr.errors import InputError
@@ -257,7 +257,8 @@ class Work:
         """
         k = step.component_index
         install, remove = (self.procedure.step_id(k, kind) for kind in (StepKind.INSTALL, StepKind.REMOVE))
-        step_id, status = step.id, cast(Status, "done")
+        step_id = step.id
+        status: Status = "done"
         if event == "skipped":
             status = "skipped"
         elif step.kind is StepKind.INCORRECT:
@@ -341,12 +342,18 @@ def log_line(record: Record) -> dict[str, Any]:
     """A record as the page lists it."""
     data = record.data
     kind = {"step": data.get("event"), "undo": "correction"}.get(record.kind, record.kind)
+    more = {"alarm": data.get("alarm")} if record.kind == "alarm" else {}
+    if record.kind in ("correction", "undo"):
+        more["to"] = data["to"]
+    if record.kind == "unit_finished":
+        more["result"] = data["status"]
     return {
         "id": record.id,
         "time": record.time,
         "kind": kind,
         "step_id": data.get("step_id"),
-        "text": data.get("text") or data.get("serial") or data.get("status"),
+        "text": data["status"] if record.kind == "camera" else data.get("text") or data.get("serial"),
         "by": data.get("by", "station"),
         "picture": evidence_url(data.get("picture")),
+        **more,
     }

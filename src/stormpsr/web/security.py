@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -116,6 +117,7 @@ def access_for(host: str, given: str | None, folder: Path) -> tuple[Access, bool
     path = folder / "tokens.json"
     known = read_json_object(path, cure="delete it: new tokens are made") if path.is_file() else {}
     tokens = {name: str(known.get(name) or secrets.token_urlsafe(24)) for name in ("operator", "viewer")}
+    tokens["viewer"] = os.environ.get("STORMPSR_VIEWER_TOKEN") or tokens["viewer"]
     if given is not None:
         tokens["operator"] = given
     if tokens != known:
