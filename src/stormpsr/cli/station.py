@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from stormpsr.cli import options
-from stormpsr.cli.output import Bar, JsonFlag, counted, print_json
+from stormpsr.cli.output import JsonFlag, counted, print_json
 from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stormpsr.station.service import Station
 
 DEFAULT_PORT = 8765
-_DEMO_SEED, _DEMO_SECONDS = 2029, 150.0
+_DEMO_SEED = 2029  # the assembly of `stormpsr demo`
 
 
 class _WithDefault(TyperGroup):
@@ -189,7 +189,7 @@ def _run(plan: _Plan, device: str) -> None:
     from stormpsr.station.records import Records
     from stormpsr.web.app import News
     from stormpsr.web.security import access_for
-    from stormpsr.web.server import make_server
+    from stormpsr.web.server import make_server, serve
 
     plan.folder.mkdir(parents=True, exist_ok=True)
     access, new_tokens = access_for(plan.host, plan.token, plan.folder)
@@ -209,7 +209,7 @@ def _run(plan: _Plan, device: str) -> None:
     telling = threading.Thread(target=_tell_where, args=(server, plan, access, new_tokens), daemon=True)
     telling.start()
     try:
-        server.run()
+        serve(server)
     finally:
         stopped.set()
         frames.close()
@@ -224,7 +224,7 @@ def _run_several(plan: _Plan, file: Path, device: str) -> None:
     """A process per station, and a page that lists them."""
     from stormpsr.station.hub import Processes, hub_app, read_stations
     from stormpsr.web.security import access_for
-    from stormpsr.web.server import make_server
+    from stormpsr.web.server import make_server, serve
 
     entries = read_stations(file)
     plan.folder.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def _run_several(plan: _Plan, file: Path, device: str) -> None:
     processes.start()
     threading.Thread(target=_tell_where, args=(server, plan, access, new_tokens), daemon=True).start()
     try:
-        server.run()
+        serve(server)
     finally:
         processes.stop()
 
@@ -344,19 +344,25 @@ def _tell_where(server: Any, plan: _Plan, access: Any, new_tokens: bool) -> None
 
 # ---------------------------------------------------------------------- without a camera
 def _demo_recording(folder: Path) -> FrameSource:
-    """A recording of the synthetic world that is drawn once."""
+    """A recording of the synthetic world: it is drawn once, and can be watched while it is drawn."""
     options.need("drawing a recording", "synth")
     from stormpsr.cli.demo import demo_spec
     from stormpsr.data.layouts import RecordingFolder
     from stormpsr.data.recording import open_recording
-    from stormpsr.synthetic.generate import generate, recording_folder
-    from stormpsr.synthetic.product import Product
+    from stormpsr.data.sources import Frame, FrameSource
+    from stormpsr.synthetic.generate import RecordingBeingDrawn
 
-    spec = demo_spec(_DEMO_SEED, _DEMO_SECONDS)
-    (recording,) = spec.recordings(Product.load(spec.product))
-    place = recording_folder(folder, recording)
-    if not place.is_dir():
-        typer.echo("drawing a recording of the synthetic world, once ...", err=True)
-        with Bar("percent", enabled=True) as bar:
-            generate(folder, spec, workers=1, on_progress=lambda _, done, of: bar.count(100 * done // of, 100))
-    return open_recording(RecordingFolder(place.name, None, place), Product.load(spec.product).procedure)
+    drawn = RecordingBeingDrawn(folder, demo_spec(_DEMO_SEED, None))
+
+    class Demo(FrameSource):
+        name, fps, n_frames = drawn.name, drawn.fps, None
+
+        def frames(self, start: int = 0) -> Iterator[Frame]:
+            if drawn.path.is_dir():
+                place = RecordingFolder(drawn.path.name, None, drawn.path)
+                yield from open_recording(place, drawn.procedure).frames(start)
+                return
+            with RecordingBeingDrawn(folder, demo_spec(_DEMO_SEED, None)) as drawing:
+                yield from drawing.frames(start)
+
+    return Demo()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections import Counter
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -56,6 +58,12 @@ def make_server(app: Any, host: str, port: int) -> uvicorn.Server:
         h11_max_incomplete_event_size=16 * 1024,
     )
     return uvicorn.Server(config)
+
+
+def serve(server: uvicorn.Server) -> None:
+    """Until somebody stops the program, by Ctrl-C or as systemd does; what comes after this is done in any case."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on when it has stopped
+    server.run()
 
 
 def _allow_many_files() -> None:
