@@ -202,7 +202,16 @@ def _run(plan: _Plan, device: str) -> None:
     server = make_server(station_app(api, access), plan.host, plan.port)
     stopped = threading.Event()
     frames = LatestOnly(source, wait_for_first=True)
-    watching = threading.Thread(target=station.watch, args=(frames, stopped), name="watch", daemon=True)
+    failed: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            station.watch(frames, stopped)
+        except BaseException as error:  # a defect: better to end and be started again than to show what is old
+            failed.append(error)
+            server.should_exit = True
+
+    watching = threading.Thread(target=watch, name="watch", daemon=True)
     watching.start()
     tidying = threading.Thread(target=_tidy, args=(station, stopped), name="tidy", daemon=True)
     tidying.start()
@@ -218,6 +227,8 @@ def _run(plan: _Plan, device: str) -> None:
             channel.stop()
         station.close()
         records.close()
+    if failed:
+        raise failed[0]
 
 
 def _run_several(plan: _Plan, file: Path, device: str) -> None:

@@ -418,8 +418,8 @@ class LatestOnly:
     """Reads a live source in a thread and keeps the latest frame only, so that a slow reader never falls behind.
 
     Frames that are passed over were dropped, which recognition by time stamps is made for. A camera that is gone is
-    opened again, for ever, after pauses that grow; one that stalls is given up and opened anew. Times go on by the clock
-    over such gaps. A camera that cannot be opened the first time is an error, unless it is to be waited for.
+    opened again, for ever, after pauses that grow; one that stalls is given up and opened anew. Times go on by the
+    clock over such gaps. A camera that cannot be opened the first time is an error, unless it is to be waited for.
     """
 
     def __init__(
@@ -468,16 +468,13 @@ class LatestOnly:
                     if not self._put(replace(frame, time_seconds=max(frame.time_seconds + shift, 0.0)), attempt):
                         return
                 problem: BaseException | None = None
-            except Exception as error:
+            except BaseException as error:  # handed on to the reader, unless the camera comes back
                 problem = error
             with self._changed:
                 if attempt != self._attempt or self._closed:
                     return
-                if (
-                    problem is None
-                    or not isinstance(problem, InputError)
-                    or not (self.received or self._wait_for_first)
-                ):
+                comes_back = isinstance(problem, InputError) and not isinstance(self._source, InRealTime)
+                if not comes_back or not (self.received or self._wait_for_first):
                     self._error, self.health = problem, "ended"
                     self._changed.notify_all()
                     return

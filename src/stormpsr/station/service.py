@@ -14,8 +14,9 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -417,25 +418,35 @@ class Station:
             self._judge()
             self._finish_clips()
 
-    def watch(self, frames: LatestOnly, stopped: threading.Event, around: Callable[[], Any] | None = None) -> None:
-        """Show all frames, until somebody stops it or the source ends."""
+    def watch(self, frames: LatestOnly, stopped: threading.Event) -> None:
+        """Show all frames, until somebody stops it. Time also passes without frames."""
         while not stopped.is_set():
-            try:
-                frame = frames.take(timeout=0.25)
-            except InputError as error:
-                self.lose_camera("ended", error.problem)
-                return
-            if frame is not None:
-                self.see(frame, arrived=frames.arrived, dropped=frames.dropped)
-            elif frames.health == "ended":
-                self.lose_camera("ended")
-                return
-            elif frames.health in ("lost", "stalled"):
-                self.lose_camera(frames.health, frames.problem)
-            else:
-                self.pass_time()
-            if around is not None:
-                around()
+            with self._naming_problems():
+                self._watch(frames, stopped)
+
+    @contextmanager
+    def _naming_problems(self) -> Iterator[None]:
+        """What can be cured while the station runs, as a full disk, is said and tried again."""
+        try:
+            yield
+        except InputError as error:
+            self.problem = str(error)
+
+    def _watch(self, frames: LatestOnly, stopped: threading.Event) -> None:
+        try:
+            frame = frames.take(timeout=0.25)
+        except InputError as error:
+            self.lose_camera("ended", error.problem)
+            return
+        if frame is not None:
+            self.see(frame, arrived=frames.arrived, dropped=frames.dropped)
+        elif frames.health == "ended":
+            self.lose_camera("ended")
+            stopped.wait(0.25)
+        elif frames.health in ("lost", "stalled"):
+            self.lose_camera(frames.health, frames.problem)
+        else:
+            self.pass_time()
 
     def close(self) -> None:
         self._clips.shutdown()
