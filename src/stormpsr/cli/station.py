@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stormpsr.station.service import Station
 
 DEFAULT_PORT = 8765
-_DEMO_SEED = 2029  # the assembly of `stormpsr demo`
+_DEMO_SEED, _DEMO_SIZE = 2029, 320  # the assembly of `stormpsr demo`, in images that look well on a page
 
 
 class _WithDefault(TyperGroup):
@@ -273,7 +273,7 @@ def _source_of(plan: _Plan, model: RecognizerModel) -> FrameSource:
     from stormpsr.data.sources import InRealTime, open_source
 
     if plan.is_demo:
-        return InRealTime(_demo_recording(plan.folder / "recording"), repeat=True)
+        return InRealTime(_demo_recording(plan.folder / f"recording-{_DEMO_SIZE}"), repeat=True)
     opened = open_source(plan.words[-1], model.procedure)
     return opened if opened.is_live else InRealTime(opened)
 
@@ -363,7 +363,8 @@ def _demo_recording(folder: Path) -> FrameSource:
     from stormpsr.data.sources import Frame, FrameSource
     from stormpsr.synthetic.generate import RecordingBeingDrawn
 
-    drawn = RecordingBeingDrawn(folder, demo_spec(_DEMO_SEED, None))
+    spec = replace(demo_spec(_DEMO_SEED, None), size=_DEMO_SIZE)
+    drawn = RecordingBeingDrawn(folder, spec)
 
     class Demo(FrameSource):
         name, fps, n_frames = drawn.name, drawn.fps, None
@@ -373,7 +374,7 @@ def _demo_recording(folder: Path) -> FrameSource:
                 place = RecordingFolder(drawn.path.name, None, drawn.path)
                 yield from open_recording(place, drawn.procedure).frames(start)
                 return
-            with RecordingBeingDrawn(folder, demo_spec(_DEMO_SEED, None)) as drawing:
+            with RecordingBeingDrawn(folder, spec) as drawing:
                 yield from drawing.frames(start)
 
     return Demo()

@@ -45,7 +45,7 @@ class Alarm:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **{name: getattr(self, name) for name in ("id", "kind", "step_id", "text", "time", "acknowledged")},
+            **{name: getattr(self, name) for name in ("id", "kind", "unit", "step_id", "text", "time", "acknowledged")},
             "picture": evidence_url(self.picture),
             "clip": evidence_url(self.clip),
         }

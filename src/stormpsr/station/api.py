@@ -136,7 +136,7 @@ class StationApi:
         seen = {r.data["alarm"] for r in history if r.kind == "acknowledged"}
         alarms = [
             {
-                **{"id": r.id, "kind": r.data["alarm"], "time": r.time, "acknowledged": r.id in seen},
+                **{"id": r.id, "kind": r.data["alarm"], "unit": r.unit, "time": r.time, "acknowledged": r.id in seen},
                 **{"step_id": r.data["step_id"], "text": r.data["text"]},
                 **{"picture": evidence_url(r.data["picture"]), "clip": evidence_url(clips.get(r.id))},
             }

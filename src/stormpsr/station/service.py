@@ -120,7 +120,7 @@ class Station:
         self.clips_due: set[int] = set()  # alarms whose clip is being made
         self._clip_at: list[tuple[float, Record]] = []  # those whose last images are still to come, and since when
         self._overdue: set[int] = set()  # steps that take too long
-        self._last_frame = 0.0
+        self._looked_at: deque[float] = deque(maxlen=51)  # when the latest frames were looked at, by the clock
         self._ring: deque[tuple[float, bytes]] = deque()  # the latest images, with their times by the clock
         self.seq, self.n_frames, self.problem = 0, 0, ""
         self._reset_view()
@@ -315,10 +315,9 @@ class Station:
 
     def _count_frame(self, frame: Frame, arrived: float, dropped: int) -> None:
         camera, now = self.camera, self._clock()
-        if self.n_frames and now > self._last_frame:
-            rate = 1 / (now - self._last_frame)
-            camera.fps = round(rate if camera.fps is None else 0.95 * camera.fps + 0.05 * rate, 2)
-        self._last_frame = now
+        self._looked_at.append(now)
+        if now > self._looked_at[0]:
+            camera.fps = round((len(self._looked_at) - 1) / (now - self._looked_at[0]), 2)
         self.n_frames += 1
         camera.frame, camera.dropped = frame.index, dropped
         camera.height, camera.width = frame.image.shape[:2]
@@ -558,6 +557,8 @@ class Station:
         with self._lock:
             now, running = self.now, self.work.is_running
             shown = self.work if running else self._blank()
+            units = [work.unit for work in (self.work, self.last_work) if work is not None and work.unit is not None]
+            serials = {unit.id: unit.serial for unit in units}
             camera = self.camera
             return {
                 "seq": self.seq,
@@ -573,7 +574,7 @@ class Station:
                 "last_unit": self.last_work.unit_json(now) if self.last_work else None,
                 "steps": self._steps(shown),
                 "words": self._words(),
-                "alarms": self.alarms.to_json(),
+                "alarms": [{**alarm, "serial": serials.get(alarm["unit"])} for alarm in self.alarms.to_json()],
                 "log": list(self._log),
             }
 
