@@ -207,7 +207,8 @@ function buildRow() {
 function renderRow(row, step, current) {
   const before = row.step;
   row.step = step;
-  const isNext = state.unit && step.next && (step.status === "open" || step.status === "probable");
+  const mayCome = Boolean(state.unit && (step.status === "probable" || (step.next && step.status === "open")));
+  const isNext = mayCome && step === current;
   const classes = [
     "step",
     step.status,
@@ -215,7 +216,8 @@ function renderRow(row, step, current) {
     before && before.status !== step.status && isFinished(step) ? "new" : "",
   ];
   if (!(before && before.status === step.status)) row.node.className = classes.filter(Boolean).join(" ");
-  else row.node.classList.toggle("next", Boolean(isNext));
+  row.node.classList.toggle("next", isNext);
+  row.node.classList.toggle("possible", mayCome && !isNext);
   const shape = [
     step.status,
     step.number,
@@ -227,7 +229,7 @@ function renderRow(row, step, current) {
     row.shape = shape;
   }
   setText(row.text, step.text);
-  const word = step.status === "open" && isNext ? t("status.next") : t(`status.${step.status}`);
+  const word = t(`status.${step.status !== "open" || !mayCome ? step.status : isNext ? "next" : "possible"}`);
   setText(row.word, step.status === "probable" ? `${word} ${percent(step.share)}` : word);
   renderDetail(row, step);
   const shot = step.evidence ?? step.picture;
@@ -287,8 +289,7 @@ function renderSteps(current) {
   const wasOpen = focused?.step && !isFinished(focused.step);
   state.steps.forEach((step, i) => {
     renderRow(rows.get(step.number), step, current);
-    const isNext = state.unit && step.next && step.status === "open";
-    const kind = isNext ? "next" : step.status;
+    const kind = state.unit && step === current && step.status === "open" ? "next" : step.status;
     if ($("#segments").children[i].className !== kind) $("#segments").children[i].className = kind;
   });
   if (wasOpen && isFinished(focused.step) && current) select(current.number, true); // so that Enter goes on from step to step
