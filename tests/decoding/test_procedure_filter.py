@@ -153,10 +153,10 @@ def test_any_number_of_components_has_a_belief(n: int, chain: Callable[..., Proc
 
 def test_somebody_who_knows_is_believed(lamp: Procedure) -> None:
     decoder = ProcedureFilter(lamp, "build")
-    decoder.set_component(1, -1)
+    decoder.correct(1, -1)
     assert decoder.state == (0, -1, 0)
     assert decoder.state_probabilities[1].tolist() == [0, 0, 1]
-    decoder.set_component(1, 1)
+    decoder.correct(1, 1)
     assert decoder.component_probabilities[1] == 1
     assert decoder.update([StateDetection(0, 1, 0.3)]) == []
     assert decoder.component_probabilities[1] > 0.9

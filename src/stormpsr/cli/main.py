@@ -31,6 +31,7 @@ from stormpsr.cli import (
     reproduce,
     run,
     score,
+    station,
     synth,
     train,
     tune,
@@ -65,6 +66,7 @@ app.command("demo")(demo.demo_command)
 app.command("train")(train.train_command)
 app.add_typer(embed.app, name="embed")
 app.command("run")(run.run_command)
+app.add_typer(station.app, name="station")
 app.command("tune")(tune.tune_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("reproduce")(reproduce.reproduce_command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.base import StateDetector
     from stormpsr.recognizer.model_folder import RecognizerModel
+    from stormpsr.recognizer.threads import MeasuredThreads
 
 # ---------------------------------------------------------------------- options
 PLOTS = (".png", ".svg", ".pdf")  # how the name of a plot may end
@@ -84,6 +86,9 @@ CacheOption = Annotated[
     Path | None, typer.Option(help="Folder in which predictions are kept.", show_default="in the user's cache")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
+MeasuredThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads.", show_default="measured, and again while it runs")
+]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 
 # how to train: `stormpsr train` and `stormpsr detect train`
@@ -142,6 +147,7 @@ PACKAGES = {  # what a command looks for before it begins, by the extra that ins
     "plot": ("matplotlib", "sklearn"),
     "synth": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
     "detect": _NETWORKS,
+    "station": ("starlette", "uvicorn"),
     "train": (*_NETWORKS, "lightning"),
 }
 
@@ -163,6 +169,16 @@ def use_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def measured_threads() -> MeasuredThreads:
+    """As many threads as are fastest on this machine, now and later."""
+    import torch
+
+    from stormpsr.recognizer.threads import MeasuredThreads
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return MeasuredThreads(torch.set_num_threads, cores, time.perf_counter)
 
 
 def load(

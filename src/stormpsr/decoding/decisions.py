@@ -94,6 +94,11 @@ class Decisions:
         self.reported_KC = np.tile(initial_C, (len(self.settings), 1))
         self._skipped: set[tuple[int, int]] = set()
 
+    def correct(self, component: int, bit: int) -> None:
+        self.reported_KC[:, component] = bit % 3
+        step_id = self.procedure.step_id(component, StepKind.INSTALL)
+        self._skipped -= {(row, step_id) for row in range(len(self.settings))}
+
     def update(self, marginal_C3: Floats, said_C3: Floats, frame: int) -> list[list[StepEvent]]:
         """The events of each setting. Only what the frame speaks for is reported, as in the published decoders."""
         events: list[list[StepEvent]] = [[] for _ in self.settings]
@@ -248,10 +253,10 @@ class BeliefDecoder(Decoder):
         """The expected steps that never came, now that the work has ended."""
         return self._decisions.skipped(0, max(self._frame, 0), self._believer.marginal_C3, at_the_end=True)
 
-    def set_component(self, component: int, state: int) -> None:
+    def correct(self, component: int, bit: int) -> None:
         """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): the belief goes on from there."""
-        self._believer.set_component(component, state)
-        self._decisions.reported_KC[0, component] = state % 3
+        self._believer.set_component(component, bit)
+        self._decisions.correct(component, bit)
 
     # ------------------------------------------------------------------ for displays
     @property

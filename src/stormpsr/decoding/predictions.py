@@ -174,6 +174,17 @@ class Decoder(ABC):
         """What is only known once the work has ended, for example that a step was left out."""
         return []
 
+    # ------------------------------------------------------------------ what somebody knows better
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): decoding goes on from there."""
+        cure = "write its method 'correct', or choose another one"
+        raise InputError(f"the method {type(self).__name__} cannot be corrected", cure=cure)
+
+    def restore(self, bits: Sequence[int]) -> None:
+        """Go on from a state that is known, as after a restart."""
+        for component, bit in enumerate(self.procedure.check_bits(bits)):
+            self.correct(component, bit)
+
     def _next_frame(self, frame: int | None) -> int:
         """Count on, and refuse to go back."""
         frame = self._frame + 1 if frame is None else frame
