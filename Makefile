@@ -32,7 +32,7 @@ RUN    ?= runs/$(PRODUCT)-$(SEED)
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint format docs dist test-matrix bench reproduce clean
+.PHONY: help setup lock demo test lint format docs dist edge test-matrix bench reproduce clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -139,6 +139,9 @@ dist: setup ## Build the source archive and the wheel into dist/, install the wh
 	@tools/step "build the source archive, and the wheel from it" $(BIN)/python -m build --no-isolation
 	@PYTHON=$(abspath $(BIN))/python tools/step "install the wheel into an empty environment and use it" tools/check_dist dist
 	@ls dist
+
+edge: setup ## Install the extra `edge` alone into an empty environment, and run an exported model there
+	PYTHON=$(abspath $(BIN))/python tools/check_edge
 
 bench: setup ## Compare the scoring protocols on the golden cases
 	$(BIN)/python benchmarks/protocols.py tests/golden

@@ -18,8 +18,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from script import Stopwatch, errors_in_one_line, make_parser
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import open_recording
@@ -79,9 +77,9 @@ def batched_rate(model: RecognizerModel, frames: list[Frame], seconds: float) ->
     return rate(work, seconds)
 
 
-def stages(folder: Path, frames: list[Frame], n: int) -> dict[str, float]:
+def stages(folder: Path, frames: list[Frame], n: int, threads: int) -> dict[str, float]:
     """Milliseconds per frame of each stage, at the model's strides."""
-    model = load_model(folder)
+    model = load_model(folder, threads=threads)
     recognizer, stream = Recognizer.of(model), shown(frames, model.procedure.fps)
     for frame in islice(stream, 20):
         recognizer.update(frame)
@@ -97,9 +95,9 @@ def stages(folder: Path, frames: list[Frame], n: int) -> dict[str, float]:
     return {name: 1000 * spent / n for name, spent in seconds.items()}
 
 
-def memory(folder: Path, frames: list[Frame], n: int) -> list[dict[str, float]]:
+def memory(folder: Path, frames: list[Frame], n: int, threads: int) -> list[dict[str, float]]:
     """What Python holds, and the most that the process ever held, as frames go by; all methods at once."""
-    model = load_model(folder)
+    model = load_model(folder, threads=threads)
     predictor, decoders = FramePredictor(model.networks), [model.decoder(method) for method in model.methods]
     stream = shown(frames, model.procedure.fps)
     rows: list[dict[str, float]] = []
@@ -122,8 +120,8 @@ def memory(folder: Path, frames: list[Frame], n: int) -> list[dict[str, float]]:
     return rows
 
 
-def speed(folder: Path, frames: list[Frame], seconds: float) -> dict[str, Any]:
-    model = load_model(folder)
+def speed(folder: Path, frames: list[Frame], seconds: float, threads: int) -> dict[str, Any]:
+    model = load_model(folder, threads=threads)
     streaming = streaming_rate(model, frames, seconds)
     batched = batched_rate(model, frames, seconds)
     for name, row in (("streaming", streaming), ("batched", batched)):
@@ -132,13 +130,13 @@ def speed(folder: Path, frames: list[Frame], seconds: float) -> dict[str, Any]:
             f"{name:10s} {row['frames_per_second']:7.1f} frames/s, {used:6.2f} ms of the processor per frame",
             flush=True,
         )
-    parts = stages(folder, frames, max(round(seconds * streaming["frames_per_second"] / 2), 40))
+    parts = stages(folder, frames, max(round(seconds * streaming["frames_per_second"] / 2), 40), threads)
     for name, milliseconds in parts.items():
         print(f"  {name:16s} {milliseconds:6.2f} ms per frame", flush=True)
     table = []
     print("strides (temporal, detector):")
     for temporal, detector in STRIDES:
-        other = load_model(folder, temporal_stride=temporal, detector_stride=detector)
+        other = load_model(folder, temporal_stride=temporal, detector_stride=detector, threads=threads)
         row = streaming_rate(other, frames, seconds / 4)
         table.append({"temporal_stride": temporal, "detector_stride": detector, **row})
         used = row["processor_milliseconds"]
@@ -155,7 +153,6 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--frames", type=int, default=0, help="measure memory over so many frames, nothing else")
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args(words)
-    torch.set_num_threads(options.threads)
     with errors_in_one_line():
         procedure = load_model(options.model).procedure
         recording = open_recording(RecordingFolder(options.recording.name, None, options.recording), procedure)
@@ -164,9 +161,9 @@ def main(words: Sequence[str] | None = None) -> None:
     reading = len(frames) / (time.perf_counter() - started)
     result: dict[str, Any] = {"model": str(options.model), "threads": options.threads, "reading_per_second": reading}
     if options.frames:
-        result["memory"] = memory(options.model, frames, options.frames)
+        result["memory"] = memory(options.model, frames, options.frames, options.threads)
     else:
-        result |= speed(options.model, frames, options.seconds)
+        result |= speed(options.model, frames, options.seconds, options.threads)
     if options.out:
         write_json(options.out, result)
 

@@ -30,6 +30,7 @@ EXTRAS_OF: dict[str, tuple[str, ...]] = {
     "detectors": (*TORCH, "faster_coco_eval"),
     "training": TORCH,
     "recognizer": TORCH,
+    "runtime": (*TORCH, "onnx", "onnxscript", "onnxruntime"),
     "synthetic": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
     "cli": (*TORCH, "vtk", "trimesh", "matplotlib"),
     "evaluation": ("matplotlib", "sklearn", "cv2"),

@@ -23,7 +23,7 @@ MODULES = {
 LAYERS = [
     *("errors", "files", "yaml_loader", "procedure", "data", "decoding"),
     *("evaluation.edit_distance", "evaluation.metrics", "evaluation.alarms", "evaluation.summary"),
-    *("config", "models", "detectors", "training", "evaluation", "recognizer", "web", "station"),
+    *("config", "models", "detectors", "runtime", "training", "evaluation", "recognizer", "web", "station"),
 ]
 SAME_LAYER = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
 # The rendered world stands beside the house: it knows what a procedure and a recording are, and nobody inside knows it.

@@ -107,7 +107,7 @@ def test_what_somebody_says_is_believed(
     decoder = RecurrentDecoder(lamp, "build", drawn(tmp_path, 3))
     for prediction in story(lamp, seed=3, n_frames=30):
         decoder.observe(prediction)
-    decoder.set_component(1, -1)
+    decoder.correct(1, -1)
     assert_allclose(decoder.state_probabilities[1], [0, 0, 1])
     assert decoder.state[1] == -1
 

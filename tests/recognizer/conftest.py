@@ -201,6 +201,7 @@ def seeing(lamp: Procedure) -> Callable[..., Any]:
     """A model whose networks see what is there: `seeing(temporal_stride=4, detector=False, ...)`."""
     from stormpsr.config import parse_config
     from stormpsr.decoding.fusion import FusionSettings
+    from stormpsr.models.stream import TorchStream
     from stormpsr.recognizer.model_folder import RecognizerModel, RecognizerSettings
     from stormpsr.recognizer.networks import Networks
 
@@ -211,7 +212,7 @@ def seeing(lamp: Procedure) -> Callable[..., Any]:
             fps=lamp.fps,
             settings=chosen,
             detector=ColourDetector(lamp) if detector else None,  # type: ignore[arg-type]
-            stream=seeing_stream() if stream else None,
+            stream=TorchStream(seeing_stream()) if stream else None,
             config=parse_config(SETTINGS, where="test") if stream else None,
         )
         return RecognizerModel(Path("nowhere"), lamp, chosen, networks, {})

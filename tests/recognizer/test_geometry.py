@@ -20,7 +20,7 @@ from stormpsr.data.images import letterbox
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import open_recording
 from stormpsr.detectors.registry import make_detector
-from stormpsr.models.stream import build_stream
+from stormpsr.models.stream import TorchStream, build_stream
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerSettings
 from stormpsr.recognizer.networks import FramePredictor, Networks
@@ -89,7 +89,7 @@ def test_both_networks_see_the_square_as_a_square_and_boxes_come_back_in_pixels_
     detector: Any = make_detector("compact", lamp, sizes)
     stream = build_stream(config, lamp.n_components)
     settings = RecognizerSettings(temporal_stride=1, detector_min_confidence=0.0)
-    networks = Networks(fps=lamp.fps, settings=settings, detector=detector, stream=stream, config=config)
+    networks = Networks(fps=lamp.fps, settings=settings, detector=detector, stream=TorchStream(stream), config=config)
     seen: dict[str, NDArray[Any]] = {}
 
     def embed(image_BSS3: torch.Tensor, *_: object) -> torch.Tensor:

@@ -89,7 +89,7 @@ def test_a_shared_locator_changes_nothing(from_detector: Callable[..., Recognize
     views = [View(frame.image) for frame in frames(n=4)]
     ticks = range(4)
     together = model.networks.detect(views, ticks), model.networks.encode(views)
-    model.networks._locator = None
+    model.networks._shares_locator = False
     for mine, theirs in zip(model.networks.detect(views, ticks), together[0], strict=True):
         assert mine.detections == theirs.detections
         np.testing.assert_array_equal(mine.outputs_CF, theirs.outputs_CF)
@@ -125,7 +125,7 @@ def test_weights_and_images_go_to_the_device_that_was_asked_for(model_folder: Pa
     detector, stream = networks.detector, networks.stream
     assert detector is not None
     assert stream is not None
-    weights = [*detector.network.parameters(), *stream.parameters()]  # type: ignore[attr-defined]
+    weights = [*detector.network.parameters(), *stream.model.parameters()]  # type: ignore[attr-defined]
     assert {parameter.device.type for parameter in weights} == {"meta"}
     went: list[str] = []
 
@@ -157,7 +157,7 @@ def test_a_detector_alone_goes_to_a_device(detector_folder: Path) -> None:
 
 def test_a_recogniser_can_be_told_to_use_the_processor(model_folder: Path, frames: Frames) -> None:
     recognizer = Recognizer.load(model_folder, device="cpu")
-    assert recognizer.predictor.networks.device == torch.device("cpu")
+    assert recognizer.predictor.networks.stream.device == torch.device("cpu")
     recognizer.update(frames(n=1)[0])
 
 

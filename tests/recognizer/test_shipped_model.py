@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,21 @@ def test_it_reports_nothing_on_a_table_without_an_assembly(vehicle: Product, ren
     nothing = (0,) * vehicle.n_components
     recognizer = Recognizer.load("vehicle", variant="assy")
     assert [event for frame in views(renderer, [nothing], n_views=16) for event in recognizer.update(frame)] == []
+
+
+def test_exported_it_reports_the_same_events_in_the_same_frames(
+    vehicle: Product, renderer: StateRenderer, tmp_path: Path
+) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    from stormpsr.recognizer.export import export_model
+
+    exported = export_model("vehicle", tmp_path / "exported")
+    procedure = vehicle.procedure
+    states = [state.bits for name in ("11100000000", "11110110000") for state in procedure.states if state.name == name]
+    frames = views(renderer, [procedure.variant("assy").initial, *(bits for bits in states if bits)], n_views=14)
+    for method in exported.methods:
+        by_torch = Recognizer.load("vehicle", method, "assy", device="cpu").run(frames).events
+        found = Recognizer.of(exported, method, "assy").run(frames).events
+        assert [(e.step_id, e.frame, e.kind) for e in found] == [(e.step_id, e.frame, e.kind) for e in by_torch]
+        assert found or method == "filter"  # the shipped one has learned no filter

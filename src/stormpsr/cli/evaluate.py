@@ -41,7 +41,6 @@ def evaluate_command(
 
     Example: stormpsr evaluate models/vehicle --data data/vehicle --split test --out runs/vehicle
     """
-    options.need("evaluating a model", "detect")
     from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 
     if store and (temporal_stride is not None or detector_stride is not None):

@@ -23,6 +23,7 @@ from stormpsr.cli import (
     detect,
     embed,
     evaluate,
+    export,
     labels,
     model,
     oracle,
@@ -70,6 +71,7 @@ app.add_typer(station.app, name="station")
 app.command("tune")(tune.tune_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("reproduce")(reproduce.reproduce_command)
+app.command("export")(export.export_command)
 app.command("report")(report.report_command)
 
 

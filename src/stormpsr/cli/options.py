@@ -149,6 +149,9 @@ PACKAGES = {  # what a command looks for before it begins, by the extra that ins
     "detect": _NETWORKS,
     "station": ("starlette", "uvicorn"),
     "train": (*_NETWORKS, "lightning"),
+    "edge": ("onnxruntime", "cv2", "PIL", "av"),
+    "openvino": ("openvino", "cv2", "PIL", "av"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
 }
 
 
@@ -187,8 +190,9 @@ def load(
     """A model, and what a user should know about it on the error stream."""
     from stormpsr.recognizer.model_folder import load_model
 
-    use_threads(threads)
-    loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device)
+    loaded = load_model(
+        model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device, threads=threads
+    )
     print_notes(loaded.notes)
     return loaded
 

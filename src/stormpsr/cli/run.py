@@ -63,7 +63,6 @@ def run_command(
 
     Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
     """
-    options.need("recognising steps", "detect")
     from stormpsr.recognizer.offline import check_variant
     from stormpsr.recognizer.recognizer import DEFAULT_MODEL, Recognizer
 

@@ -60,7 +60,6 @@ def tune_command(
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
-    options.need("tuning a model", "detect")
     from stormpsr.decoding.methods import resolve_method
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import (

@@ -7,6 +7,8 @@ Detectors whose network is a torch module share one folder format and one way to
 `model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once measured, `metrics.json`.
 Nothing else is needed to load it, and nothing in it is executable.
 
+Importing this needs no torch: detectors that were exported run without it.
+
 Shape legend: B images, S pixels of a side, 3 colours, C components, A boxes per image, R of them, N classes, 4 corners
 (x0, y0, x1, y1 in pixels).
 """
@@ -15,16 +17,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 import yaml
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from stormpsr.data.boxes import Box, nms
 from stormpsr.data.events import StateDetection
@@ -39,12 +39,15 @@ from stormpsr.models.checkpoint import (
     device_of,
     fill,
     read_tensors,
+    tensors_digest,
     write_folder,
 )
 from stormpsr.procedure.model import Procedure
 from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
     from typing_extensions import Self
 
     from stormpsr.models.locator import Locator
@@ -153,43 +156,110 @@ class StateDetector(ABC):
             )
 
 
-_CANDIDATES = 20  # boxes per image that are looked at; more would be the same assembly again
-
-
-def best_boxes(
-    box_BA4: Tensor, confidence_BAN: Tensor, classes: Sequence[int], placements: Sequence[Placement]
-) -> list[list[Detection]]:
-    """What a network says of many boxes A per image (middle and size, in pixels of the square), each with its best
-
-    class out of N, those that overlap a better one left out. `classes` are the procedure's; background is not reported.
-    """
-    best_BA, row_BA = confidence_BAN.cpu().max(dim=-1)
-    found: list[list[Detection]] = []
-    for box_A4, best_A, row_A, placement in zip(box_BA4.cpu(), best_BA, row_BA, placements, strict=True):
-        order = best_A.argsort(descending=True)[:_CANDIDATES]
-        middle_R2, size_R2 = box_A4[order].numpy().reshape(-1, 2, 2).swapaxes(0, 1)
-        corners_R4 = np.concatenate([middle_R2 - size_R2 / 2, middle_R2 + size_R2 / 2], axis=1)
-        rows = [(corners_R4[k].tolist(), classes[row_A[order[k]]], best_A[order[k]]) for k in nms(corners_R4)]
-        found.append(
-            [Detection(placement.back(Box(*box)), c, float(best.clamp(0, 1))) for box, c, best in rows if c != 0]
-        )
-    return found
-
-
-UNKNOWN = -100  # of a part whose state nobody knows; torch's losses leave it out
 _CHUNK = 32  # images per forward pass
 
 
-class TorchDetector(StateDetector):
+class SquareDetector(StateDetector):
+    """A detector whose network takes letterboxed images."""
+
+    image_size: int  # pixels of a side of the square that the network takes
+
+    @property
+    def locator_digest(self) -> str | None:
+        """A fingerprint of the network that finds the assembly first, where there is one."""
+        return None
+
+    def detect(
+        self, images: Sequence[Image], *, min_confidence: float = DEFAULT_MIN_CONFIDENCE
+    ) -> list[list[Detection]]:
+        found: list[list[Detection]] = []
+        for start in range(0, len(images), _CHUNK):
+            squares = [letterbox(image, self.image_size) for image in images[start : start + _CHUNK]]
+            found += self.detect_squares(squares, min_confidence=min_confidence)
+        return found
+
+    @abstractmethod
+    def detect_squares(
+        self,
+        squares: Sequence[tuple[Image, Placement]],
+        *,
+        min_confidence: float = DEFAULT_MIN_CONFIDENCE,
+        shares_B4: NDArray[np.float32] | None = None,
+    ) -> list[list[Detection]]:
+        """The same of images that are letterboxed already, all at once, and perhaps located, too (`locator_digest`)."""
+
+    def calibrated(self, found: Sequence[Sequence[Detection]], min_confidence: float) -> list[list[Detection]]:
+        """What a network found, as it is reported."""
+        own = self.calibration
+        rows = [[replace(detection, confidence=own(detection.confidence)) for detection in row] for row in found]
+        return [sorted_best(row, min_confidence) for row in rows]
+
+
+# ---------------------------------------------------------------------- from a network's outputs to detections
+Outputs = Sequence[NDArray[np.float32]]
+Readout = Callable[[Outputs, Sequence[int], Sequence[Placement], int], list[list[Detection]]]
+_CANDIDATES = 20  # boxes per image that are looked at; more would be the same assembly again
+
+
+def single_detection(
+    outputs: Outputs, classes: Sequence[int], placements: Sequence[Placement], image_size: int
+) -> list[list[Detection]]:
+    """One per image, of a network that gives a box (shares of the square), the probability of each class if the state
+
+    can be read, the probability of that and its logit, and what it reads of each component (absent, correct, wrong).
+    """
+    shares_B4, probability_BN, readable_B, readable_logit_B, parts_BC3 = outputs
+    corners_B4 = np.clip(shares_B4 * np.float32(image_size), 0, image_size)
+    found: list[list[Detection]] = []
+    for row, placement in enumerate(placements):
+        best = int(probability_BN[row].argmax())
+        box = placement.back(Box(*corners_B4[row].tolist()))
+        confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
+        found.append([Detection(box, classes[best], confidence, parts_BC3[row], float(readable_logit_B[row]))])
+    return found
+
+
+def best_boxes(
+    outputs: Outputs, classes: Sequence[int], placements: Sequence[Placement], image_size: int
+) -> list[list[Detection]]:
+    """Those of a network that gives many boxes A per image (middle and size, in pixels of the square), and how sure it
+
+    is of each of N classes: the best class of each box, without those that overlap a better one. Background is not
+    reported.
+    """
+    box_BA4, confidence_BAN = outputs
+    row_BA, best_BA = confidence_BAN.argmax(axis=-1), np.clip(confidence_BAN.max(axis=-1), 0, 1)
+    found: list[list[Detection]] = []
+    for box_A4, best_A, row_A, placement in zip(box_BA4, best_BA, row_BA, placements, strict=True):
+        order = np.argsort(-best_A, kind="stable")[:_CANDIDATES]
+        middle_R2, size_R2 = box_A4[order].reshape(-1, 2, 2).swapaxes(0, 1)
+        corners_R4 = np.concatenate([middle_R2 - size_R2 / 2, middle_R2 + size_R2 / 2], axis=1)
+        rows = [(corners_R4[k].tolist(), classes[row_A[order[k]]], best_A[order[k]]) for k in nms(corners_R4)]
+        found.append([Detection(placement.back(Box(*box)), c, float(best)) for box, c, best in rows if c != 0])
+    return found
+
+
+READOUTS: Mapping[str, Readout] = {"single": single_detection, "boxes": best_boxes}
+
+
+# ---------------------------------------------------------------------- those of torch
+UNKNOWN = -100  # of a part whose state nobody knows; torch's losses leave it out
+
+
+class TorchDetector(SquareDetector):
     """A detector with a torch module inside. Its settings are the keywords of its `__init__`, plain values all.
 
     Those of this package have a class of settings instead, which is checked, and what training starts from in one of
     them called `weights`.
+
+    A detector that can be exported gives `outputs`, and names one of `READOUTS`, which makes detections of them, and
+    the procedure's classes in the network's order.
     """
 
     config_class: ClassVar[type | None] = None
+    readout: ClassVar[str | None] = None
     network: nn.Module
-    image_size: int  # pixels of a side of the square that the network takes
+    classes: Sequence[int]
 
     def __init__(self, procedure: Procedure, **settings: Any) -> None:
         self.procedure = procedure
@@ -217,6 +287,22 @@ class TorchDetector(StateDetector):
         """The network that finds the assembly first, where there is one. `raw_detections` then takes its boxes, too."""
         return None
 
+    @property
+    def locator_digest(self) -> str | None:
+        return None if self.locator is None else tensors_digest(self.locator)
+
+    def outputs(self, image_BSS3: Tensor, shares_B4: Tensor | None = None) -> tuple[Tensor, ...]:
+        """What the readout takes. Boxes that a locator found already (shares of the square) need not be found again."""
+        raise NotImplementedError
+
+    def read_out(
+        self, image_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None
+    ) -> list[list[Detection]]:
+        """`raw_detections` of a detector that has outputs and a readout."""
+        assert self.readout is not None
+        outputs = [output.float().cpu().numpy() for output in self.outputs(image_BSS3, shares_B4)]
+        return READOUTS[self.readout](outputs, self.classes, placements, self.image_size)
+
     @abstractmethod
     def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
         """All detections, before calibration, boxes in pixels of the original images.
@@ -234,33 +320,22 @@ class TorchDetector(StateDetector):
         self.network.to(device_of(device))
         return self
 
-    def detect(
-        self, images: Sequence[Image], *, min_confidence: float = DEFAULT_MIN_CONFIDENCE
-    ) -> list[list[Detection]]:
-        found: list[list[Detection]] = []
-        for start in range(0, len(images), _CHUNK):
-            squares = [letterbox(image, self.image_size) for image in images[start : start + _CHUNK]]
-            found += self.detect_squares(squares, min_confidence=min_confidence)
-        return found
-
     def detect_squares(
         self,
         squares: Sequence[tuple[Image, Placement]],
         *,
         min_confidence: float = DEFAULT_MIN_CONFIDENCE,
-        shares_B4: Tensor | None = None,
+        shares_B4: NDArray[np.float32] | None = None,
     ) -> list[list[Detection]]:
-        """The same of images that are letterboxed already, all at once, and perhaps located, too (`locator`)."""
+        import torch
+
         if self.network.training:
             self.network.eval()
         pixels_BSS3 = torch.from_numpy(np.stack([square for square, _ in squares])).to(self.device)
         with torch.inference_mode():
-            known = {} if shares_B4 is None else {"shares_B4": shares_B4}
+            known = {} if shares_B4 is None else {"shares_B4": torch.from_numpy(shares_B4).to(self.device)}
             found = self.raw_detections(pixels_BSS3, [placement for _, placement in squares], **known)
-        return [sorted_best([self._calibrated(d) for d in row], min_confidence) for row in found]
-
-    def _calibrated(self, detection: Detection) -> Detection:
-        return replace(detection, confidence=self.calibration(detection.confidence))
+        return self.calibrated(found, min_confidence)
 
     # ------------------------------------------------------------------ files
     def save(self, folder: str | Path) -> None:

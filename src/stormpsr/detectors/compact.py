@@ -19,13 +19,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stormpsr.data.boxes import Box
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError
@@ -224,6 +221,7 @@ class CompactDetector(StepTrainedDetector):
 
     kind: ClassVar[str] = "compact"
     config_class = CompactConfig
+    readout = "single"
 
     def __init__(self, procedure: Procedure, config: CompactConfig | None = None) -> None:
         self.config = config or CompactConfig()
@@ -265,41 +263,35 @@ class CompactDetector(StepTrainedDetector):
         slower = 1.0 if self.config.weights == "none" else 0.4
         return [{"params": backbone, "lr": learning_rate * slower}, {"params": fresh, "lr": learning_rate}]
 
+    def outputs(self, image_BSS3: Tensor, shares_B4: Tensor | None = None) -> tuple[Tensor, ...]:
+        shares_B4 = self.network.locator.locate(image_BSS3) if shares_B4 is None else shares_B4
+        output = self.network(image_BSS3, shares_B4)
+        parts_BC3 = output.part_logits_BC3.softmax(dim=-1)
+        probability_BN = self._class_probabilities(output, parts_BC3)
+        return shares_B4, probability_BN, output.readable_logit_B.sigmoid(), output.readable_logit_B, parts_BC3
+
     def raw_detections(
         self, image_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None
     ) -> list[list[Detection]]:
         """All detections. Boxes that are known already (shares of the square) need not be located again."""
-        shares_B4 = self.network.locator.locate(image_BSS3) if shares_B4 is None else shares_B4
-        output = self.network(image_BSS3, shares_B4)
-        parts_BC3 = output.part_logits_BC3.softmax(dim=-1).cpu().numpy()
-        probability_BN = self._class_probabilities(output, parts_BC3)
-        readable_B = output.readable_logit_B.sigmoid().cpu().numpy()
-        corners_B4 = (shares_B4 * self.image_size).clamp(0, self.image_size).tolist()
-        found: list[list[Detection]] = []
-        for row, placement in enumerate(placements):
-            best = int(probability_BN[row].argmax())
-            box = placement.back(Box(*corners_B4[row]))
-            confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
-            readable = float(output.readable_logit_B[row])
-            found.append([Detection(box, self.classes[best], confidence, parts_BC3[row], readable)])
-        return found
+        return self.read_out(image_BSS3, placements, shares_B4)
 
     # ------------------------------------------------------------------ wrong parts
-    def _class_probabilities(self, output: CompactOutput, parts_BC3: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _class_probabilities(self, output: CompactOutput, parts_BC3: Tensor) -> Tensor:
         """Probability of each shown class, given that the state can be read; (B, N)."""
         if self.wrong_parts == "error_class":
-            return np.asarray(output.state_logits_BN.softmax(dim=-1).cpu().numpy())
-        correct_rows = self._correct_rows
-        probability_BN = np.zeros(output.state_logits_BN.shape, dtype=np.float32)
+            return output.state_logits_BN.softmax(dim=-1)
+        n_correct = len(self._correct_rows)
         if self.wrong_parts == "component_classes":
-            culprits_BM = output.culprit_logits_BM.softmax(dim=-1).cpu().numpy()
-            probability_BN[:, correct_rows] = culprits_BM[:, : len(correct_rows)]
-            wrong_B = culprits_BM[:, len(correct_rows) :].sum(axis=1)
+            culprits_BM = output.culprit_logits_BM.softmax(dim=-1)
+            correct_BM, wrong_B = culprits_BM[:, :n_correct], culprits_BM[:, n_correct:].sum(dim=1)
         else:
             # the surest accusation, not the chance that any of them holds: small doubts about eleven parts add up
-            wrong_B = parts_BC3[:, :, WRONG].max(axis=1)
-            among_correct = output.state_logits_BN[:, correct_rows].softmax(dim=-1).cpu().numpy()
-            probability_BN[:, correct_rows] = among_correct * (1 - wrong_B)[:, None]
+            wrong_B = parts_BC3[:, :, WRONG].amax(dim=1)
+            correct_BM = output.state_logits_BN[:, self._correct_rows].softmax(dim=-1) * (1 - wrong_B)[:, None]
+        # the columns of correct states, of the common error class, and of other error classes, which get nothing
+        columns = torch.cat([correct_BM, wrong_B[:, None], torch.zeros_like(wrong_B)[:, None]], dim=1)
+        place_of_row = {row: place for place, row in enumerate(self._correct_rows)}
         if self.procedure.error_class is not None:
-            probability_BN[:, self._row_of_class[self.procedure.error_class]] = wrong_B
-        return probability_BN
+            place_of_row[self._row_of_class[self.procedure.error_class]] = n_correct
+        return columns[:, [place_of_row.get(row, n_correct + 1) for row in range(len(self.classes))]]

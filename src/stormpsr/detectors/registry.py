@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stormpsr.decoding.methods import import_class
 from stormpsr.detectors.base import StateDetector, TorchDetector, read_config
 from stormpsr.errors import InputError
+from stormpsr.models.checkpoint import GRAPHS_FILE, device_of
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ DETECTORS = {
     "yolox": "stormpsr.detectors.yolox:YoloxDetector",
     "yolov8": "stormpsr.detectors.yolov8:Yolov8Detector",
 }
+
+
+_EXPORTED = "stormpsr.runtime.exported:ExportedDetector"  # of any kind; by name, because it stands above
 
 
 def _class_of(kind: str) -> Any:
@@ -43,21 +47,31 @@ def make_detector(kind: str, procedure: Procedure, settings: dict[str, Any] | No
 
 
 def load_detector(
-    folder: str | Path, procedure: Procedure | None = None, *, device: str | torch.device = "auto"
+    folder: str | Path,
+    procedure: Procedure | None = None,
+    *,
+    device: str | torch.device = "auto",
+    threads: int | None = None,
 ) -> StateDetector:
-    """A detector from a folder that it was saved to. With a procedure, it must be the one it was trained for.
+    """A detector from a folder that it was saved or exported to. With a procedure, it must be the one of its training.
 
     device: where it computes: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+    threads: of the processor that it uses; None leaves it to what computes it.
     """
     folder = Path(folder)
     config, document = read_config(folder)
-    try:
-        kind = _class_of(config.kind)
-    except InputError as error:
-        raise document.error(error.problem, ("kind",), error.cure) from error
-    detector: StateDetector = kind.load(folder)
-    if isinstance(detector, TorchDetector):
-        detector.to(device)
+    detector: StateDetector
+    if (folder / GRAPHS_FILE).is_file():
+        detector = import_class(_EXPORTED, "an exported detector").load(folder, device=str(device), threads=threads)
+    else:
+        try:
+            kind = _class_of(config.kind)
+        except InputError as error:
+            raise document.error(error.problem, ("kind",), error.cure) from error
+        where = device_of(device, threads)
+        detector = kind.load(folder)
+        if isinstance(detector, TorchDetector):
+            detector.to(where)
     if procedure is not None:
         detector.check_procedure(procedure, folder)
     return detector

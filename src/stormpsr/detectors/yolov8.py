@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector, best_boxes
+from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure
@@ -47,6 +47,7 @@ class Yolov8Detector(StepTrainedDetector):
 
     kind: ClassVar[str] = "yolov8"
     config_class = Yolov8Config
+    readout = "boxes"
 
     def __init__(self, procedure: Procedure, config: Yolov8Config | None = None) -> None:
         self.config = config or Yolov8Config()
@@ -101,9 +102,12 @@ class Yolov8Detector(StepTrainedDetector):
         parts_3, _ = self.network.loss(labels)
         return dict(zip(("box", "class", "distribution"), parts_3 / len(seen), strict=True))
 
-    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+    def outputs(self, image_BSS3: Tensor, shares_B4: Tensor | None = None) -> tuple[Tensor, ...]:
         decoded_BAX = self.network(self._pixels(image_BSS3))[0].transpose(1, 2)
-        return best_boxes(decoded_BAX[..., :4], decoded_BAX[..., 4:], self.classes, placements)
+        return decoded_BAX[..., :4], decoded_BAX[..., 4:]
+
+    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+        return self.read_out(image_BSS3, placements)
 
     def _pixels(self, image_BSS3: Tensor) -> Tensor:
         return image_BSS3.permute(0, 3, 1, 2).float() / 255

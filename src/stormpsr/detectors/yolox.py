@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stormpsr.data.images import Placement
-from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector, best_boxes
+from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError, MissingExtraError
 from stormpsr.models.backbones import make_torchvision_importable
 from stormpsr.procedure.model import Procedure, StateKind
@@ -42,6 +42,7 @@ class YoloxDetector(StepTrainedDetector):
 
     kind: ClassVar[str] = "yolox"
     config_class = YoloxConfig
+    readout = "boxes"
 
     def __init__(self, procedure: Procedure, config: YoloxConfig | None = None) -> None:
         self.config = config or YoloxConfig()
@@ -67,9 +68,12 @@ class YoloxDetector(StepTrainedDetector):
         labels_B5[~batch.readable_B] = 0  # how YOLOX writes that there is no object
         return {"total": self.network(self._pixels(batch.image_BSS3), labels_B5[:, None])["total_loss"]}
 
-    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+    def outputs(self, image_BSS3: Tensor, shares_B4: Tensor | None = None) -> tuple[Tensor, ...]:
         decoded_BAX = self._decode(self.network(self._pixels(image_BSS3)))
-        return best_boxes(decoded_BAX[..., :4], decoded_BAX[..., 4:5] * decoded_BAX[..., 5:], self.classes, placements)
+        return decoded_BAX[..., :4], decoded_BAX[..., 4:5] * decoded_BAX[..., 5:]
+
+    def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:
+        return self.read_out(image_BSS3, placements)
 
     def _pixels(self, image_BSS3: Tensor) -> Tensor:
         """YOLOX takes grey levels from 0 to 255 as they are."""

@@ -215,7 +215,7 @@ class AttentionPooling(nn.Module):
         fine, coarse = (layer(level) for layer, level in zip(self.lateral, maps, strict=True))
         tokens = self.merge(fine + functional.interpolate(coarse, scale_factor=2.0, mode="nearest"))
         tokens_BTD = tokens.flatten(2).transpose(1, 2) + self.position_TD
-        found_BQD = self.query_QD.expand(len(tokens_BTD), -1, -1)
+        found_BQD = self.query_QD.expand(tokens_BTD.shape[0], -1, -1)
         for block in self.cross_attention:
             found_BQD = block(found_BQD, tokens_BTD)
         return found_BQD

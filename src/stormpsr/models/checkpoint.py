@@ -39,16 +39,22 @@ MODEL_FILE, CONFIG_FILE, PROCEDURE_FILE, METRICS_FILE = FILES = (
     "procedure.yaml",
     "metrics.json",
 )
+GRAPHS_FILE = "graphs.json"  # in the place of MODEL_FILE where networks were exported: see stormpsr.runtime
 _FORMAT, _OLD_FORMAT = "stormpsr checkpoint 2", "stormpsr checkpoint 1"
 # parts of tensor names in files of the old format, and of detectors without any
 _RENAMED = {"look": "cross_attention", "think": "mlp", "norm_thought": "norm_mlp", "taste": "reading_score"}
 
 
 # ---------------------------------------------------------------------- where to compute
-def device_of(name: str | torch.device) -> torch.device:
-    """The device that a name means: `auto` (the first that this machine has), `cpu`, `cuda`, `cuda:1` or `mps`."""
+def device_of(name: str | torch.device, threads: int | None = None) -> torch.device:
+    """The device that a name means: `auto` (the first that this machine has), `cpu`, `cuda`, `cuda:1` or `mps`.
+
+    threads: of the processor that torch uses from now on; None leaves that alone.
+    """
     import torch
 
+    if threads is not None:
+        torch.set_num_threads(threads)
     has = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return torch.device(next((kind for kind, there in has.items() if there), "cpu"))
@@ -150,8 +156,13 @@ def encoder_digest(encoder: SpatialEncoder) -> str:
     """A fingerprint of everything that decides what an encoder makes of an image."""
     about = f"{GEOMETRY} {type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
     about += "" if encoder.embedding_norm == "none" else f" {encoder.embedding_norm}"
+    return tensors_digest(encoder, about)
+
+
+def tensors_digest(module: Any, about: str = "") -> str:
+    """A fingerprint of a network's tensors."""
     digest = hashlib.sha256(about.encode())
-    for name, tensor in sorted(encoder.state_dict().items()):
+    for name, tensor in sorted(module.state_dict().items()):
         array = tensor.detach().cpu().contiguous().numpy()
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())

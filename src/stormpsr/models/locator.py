@@ -63,7 +63,7 @@ class Locator(nn.Module):
 
 def best_box(logits_BK: Tensor, corners_BK4: Tensor) -> Tensor:
     """What the surest cell proposes, (B, 4)."""
-    return corners_BK4[torch.arange(len(logits_BK), device=logits_BK.device), logits_BK.argmax(dim=1)]
+    return corners_BK4[torch.arange(logits_BK.shape[0], device=logits_BK.device), logits_BK.argmax(dim=1)]
 
 
 def box_losses(logits_RK: Tensor, proposed_RK4: Tensor, corners_R4: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | Non
     to_image_B23 = torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
     to_unit_B23 = to_image_B23 * 2  # the grid goes from -1 to 1
     to_unit_B23[:, :, 2] -= 1
-    grid = functional.affine_grid(to_unit_B23, [len(half_B), 3, size, size], align_corners=False)
+    grid = functional.affine_grid(to_unit_B23, [half_B.shape[0], 3, size, size], align_corners=False)
     image = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
     return functional.grid_sample(image, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
 

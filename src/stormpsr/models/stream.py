@@ -9,15 +9,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from stormpsr.config import Config, EncoderConfig
+from stormpsr.models.checkpoint import device_of, tensors_digest
 from stormpsr.models.encoder import SpatialEncoder, is_detector, start_from_detector
-from stormpsr.models.temporal import make_temporal
+from stormpsr.models.temporal import all_outputs, make_temporal
+
+if TYPE_CHECKING:
+    from stormpsr.models.locator import Locator
 
 
 class SpatioTemporalModel(nn.Module):
@@ -32,6 +40,41 @@ class SpatioTemporalModel(nn.Module):
         """One logit per component: did it change within the clip? Shape (B, C)."""
         embedding_XD = self.encoder.embed(image_BNHW3.flatten(0, 1))
         return self.temporal(embedding_XD.unflatten(0, mask_BN.shape), mask_BN)
+
+
+class TorchStream:
+    """The stream as a recogniser calls it: arrays in, arrays out. Its temporal model may be of anybody's class."""
+
+    def __init__(self, model: nn.Module, device: str | torch.device = "cpu") -> None:
+        self.device = device_of(device)
+        self.model = model.eval().to(self.device)
+        self.encoder, self.temporal = model.encoder, model.temporal
+        self.image_size: int = self.encoder.image_size
+        self.embedding_dim: int = self.encoder.embedding_dim
+        self._locator: Locator | None = getattr(self.encoder, "locator", None)
+
+    @property
+    def locator_digest(self) -> str | None:
+        """A fingerprint of the network that finds the assembly first, where there is one."""
+        return None if self._locator is None else tensors_digest(self._locator)
+
+    def locate(self, image_BSS3: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Boxes around the assembly as shares of the square, (B, 4)."""
+        assert self._locator is not None
+        return self._run(self._locator.locate, image_BSS3)
+
+    def embed(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Embeddings, (B, D); boxes that are known already need not be located again."""
+        return self._run(self.encoder.embed, image_BSS3, *([] if shares_B4 is None else [shares_B4]))
+
+    def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """What the temporal model says of each component, (B, C, 10): see `TemporalModel.outputs`."""
+        return self._run(partial(all_outputs, self.temporal), embedding_BND, mask_BN)
+
+    def _run(self, network: Callable[..., Tensor], *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            output = network(*(torch.from_numpy(array).to(self.device) for array in arrays))
+            return np.asarray(output.float().cpu().numpy(), dtype=np.float32)
 
 
 def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> SpatialEncoder:

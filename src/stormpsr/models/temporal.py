@@ -47,6 +47,13 @@ def change_only(logits_BC: Tensor) -> Tensor:
     return torch.cat([logits_BC[..., None], logits_BC.new_full((*logits_BC.shape, 9), torch.nan)], dim=-1)
 
 
+def all_outputs(temporal: nn.Module, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+    """`TemporalModel.outputs`, or as much of it as a class of somebody's own has to say."""
+    if isinstance(temporal, TemporalModel):
+        return temporal.outputs(embedding_BND, mask_BN)
+    return change_only(temporal(embedding_BND, mask_BN))
+
+
 def _head(width: int, n_components: int) -> nn.Sequential:
     """One hidden layer, then a logit per component."""
     return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, n_components))
@@ -119,7 +126,7 @@ class TransformerModel(TemporalModel):
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
         frames_BNW = self.enter(embedding_BND)
-        batch = len(frames_BNW)
+        batch = frames_BNW.shape[0]
         tokens_BNW = torch.cat([self.cls_token_W.expand(batch, 1, -1), frames_BNW], dim=1) + self.position_NW
         hidden_BN = torch.cat([mask_BN.new_zeros(batch, 1), ~mask_BN], dim=1)  # True: not to be attended to
         return self.head(self.encoder(tokens_BNW, src_key_padding_mask=hidden_BN)[:, 0])
@@ -320,13 +327,22 @@ class StatesModel(TemporalModel):
         probability_BC = torch.lerp(torch.sigmoid(logit_BC), differ_BC, self.ends_share)
         return torch.logit(probability_BC, eps=1e-6)
 
+    def _scaled(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:
+        """Every dimension with mean 0 and variance 1; frames that do not exist are zeros, and not part of either."""
+        if self.training:
+            scaled_BND = torch.zeros_like(embedding_BND)
+            scaled_BND[mask_BN] = self.scale(embedding_BND[mask_BN])
+            return scaled_BND
+        # in use the statistics are known: a mask then does the same, and its shapes do not depend on what it holds
+        scaled_BND = self.scale(embedding_BND.flatten(0, 1)).view_as(embedding_BND)
+        return scaled_BND.masked_fill(~mask_BN[:, :, None], 0.0)
+
     def with_states(self, embedding_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of a change, (B, C); of what each frame shows: absent, correct, wrong, (B, N, C, 3); of what is true
 
         at both ends of the window, (B, C, 2, 3).
         """
-        scaled_BND = torch.zeros_like(embedding_BND)
-        scaled_BND[mask_BN] = self.scale(embedding_BND[mask_BN])
+        scaled_BND = self._scaled(embedding_BND, mask_BN)
         logits_BNC3 = self.read(scaled_BND).unflatten(-1, (self.n_components, 3))
         log_BNC3 = torch.log_softmax(logits_BNC3, dim=-1)
         read_BNC3 = log_BNC3.exp()
@@ -336,7 +352,7 @@ class StatesModel(TemporalModel):
         pooled_BCX = torch.einsum("bcqn,bncs->bcqs", weight_BCQN, read_BNC3).flatten(2)
         place_BQN = self.place_QN.masked_fill(hidden_B11N[:, 0], -1e4).softmax(dim=-1)
         context_BX = (place_BQN @ self.context(scaled_BND)).flatten(1)
-        batch, n = len(mask_BN), self.n_components
+        batch, n = mask_BN.shape[0], self.n_components
         known = [pooled_BCX, context_BX[:, None].expand(-1, n, -1), self.which_CC.expand(batch, -1, -1)]
         output_BC7 = self.compare(torch.cat(known, dim=-1))
         return output_BC7[..., 0], logits_BNC3, output_BC7[..., 1:].unflatten(-1, (2, 3))

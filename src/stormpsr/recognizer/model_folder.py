@@ -6,6 +6,7 @@ recognizer.yaml   strides, and the settings of each method as tuning left them
 procedure.yaml    what the outputs mean
 stream/           the spatio-temporal stream, a checkpoint (may be missing)
 detector/         the assembly state detector (may be missing, but not both)
+                  of an exported model, both hold graphs and graphs.json in the place of tensors: see stormpsr.runtime
 methods/          what methods of decoding have learnt (most learn nothing)
 metrics.json      how good the parts were, and what tuning found
 """
@@ -26,14 +27,15 @@ from stormpsr.data.images import GEOMETRY
 from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import GapFiller, PredictionDecoder
 from stormpsr.detectors.base import DEFAULT_MIN_CONFIDENCE
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, need_packages
 from stormpsr.files import digest, read_json_object, replacing, replacing_folder, write_json, write_text
+from stormpsr.models.checkpoint import GRAPHS_FILE
 from stormpsr.procedure.model import Procedure
 from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
 
 if TYPE_CHECKING:
     from stormpsr.config import Config
-    from stormpsr.recognizer.networks import Networks
+    from stormpsr.recognizer.networks import Networks, Stream
 
 
 _FORMAT = "stormpsr recognizer 1"
@@ -256,40 +258,61 @@ def load_model(
     temporal_stride: int | None = None,
     detector_stride: int | None = None,
     device: str = "auto",
+    threads: int | None = None,
 ) -> RecognizerModel:
     """Read a model; strides replace those of `recognizer.yaml`.
 
     device: where the networks compute: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+    threads: of the processor that they use; None leaves it to what computes them.
     """
-    from stormpsr.models.checkpoint import device_of
     from stormpsr.recognizer.networks import Networks
 
     folder = resolve_model(folder)
     if not (folder / SETTINGS_FILE).is_file():
         cure = f"a model's folder holds {SETTINGS_FILE}; 'stormpsr model pack' makes one"
         raise InputError("this is not a model's folder", path=folder, cure=cure)
-    where = device_of(device)  # complains before anything is read
+    _need_packages(folder)
     settings = load_settings(folder / SETTINGS_FILE).with_strides(temporal_stride, detector_stride)
     procedure = Procedure.load(folder / PROCEDURE_FILE)
     stream = config = detector = None
     if (folder / STREAM_FOLDER).is_dir():
-        from stormpsr.models.checkpoint import load_checkpoint
-
-        checkpoint = load_checkpoint(folder / STREAM_FOLDER)
-        _same_procedure(procedure, checkpoint.procedure, folder / STREAM_FOLDER)
-        stream, config = checkpoint.stream(), checkpoint.config
+        stream, config, theirs = _load_stream(folder / STREAM_FOLDER, device, threads)
+        _same_procedure(procedure, theirs, folder / STREAM_FOLDER)
     if (folder / DETECTOR_FOLDER).is_dir():
         from stormpsr.detectors.registry import load_detector
 
-        detector = load_detector(folder / DETECTOR_FOLDER, device=where)
+        detector = load_detector(folder / DETECTOR_FOLDER, device=device, threads=threads)
         _same_procedure(procedure, detector.procedure, folder / DETECTOR_FOLDER)
     if stream is None and detector is None:
         cure = f"it needs {STREAM_FOLDER}/ or {DETECTOR_FOLDER}/: 'stormpsr model pack' puts them there"
         raise InputError("the model has no networks", path=folder, cure=cure)
-    networks = Networks(
-        fps=procedure.fps, settings=settings, detector=detector, stream=stream, config=config, device=where
-    )
+    networks = Networks(fps=procedure.fps, settings=settings, detector=detector, stream=stream, config=config)
     return RecognizerModel(folder, procedure, settings, networks, read_metrics(folder))
+
+
+def _load_stream(folder: Path, device: str, threads: int | None) -> tuple[Stream, Config, Procedure]:
+    """A stream with its settings and what its outputs mean. Torch is imported only for tensors."""
+    if (folder / GRAPHS_FILE).is_file():
+        from stormpsr.runtime.exported import ExportedStream
+
+        exported = ExportedStream.load(folder, device=device, threads=threads)
+        return exported, exported.config, exported.procedure
+    from stormpsr.models.checkpoint import device_of, load_checkpoint
+
+    where = device_of(device, threads)  # complains before anything is read
+    checkpoint = load_checkpoint(folder)
+    from stormpsr.models.stream import TorchStream
+
+    return TorchStream(checkpoint.stream(), where), checkpoint.config, checkpoint.procedure
+
+
+def _need_packages(folder: Path) -> None:
+    """Name what is missing, for the networks that are there."""
+    parts = [part for name in (STREAM_FOLDER, DETECTOR_FOLDER) if (part := folder / name).is_dir()]
+    if any(not (part / GRAPHS_FILE).is_file() for part in parts):
+        need_packages("recognising steps", "train", "torch", "timm", "safetensors", "cv2", "av")
+    else:
+        need_packages("recognising steps", "edge", "cv2", "av", "PIL")
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from stormpsr.data.events import StateDetection
@@ -22,17 +21,13 @@ from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.data.sampling import window_offsets
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import DETECTOR_OUTPUTS, N_OUTPUTS, STREAM_OUTPUTS, Prediction
-from stormpsr.detectors.base import Detection, TorchDetector
+from stormpsr.detectors.base import Detection, SquareDetector
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import device_of
-from stormpsr.models.temporal import TemporalModel, change_only
 from stormpsr.recognizer.model_folder import RecognizerSettings
 
 if TYPE_CHECKING:
     from stormpsr.config import Config
     from stormpsr.detectors.base import StateDetector
-    from stormpsr.models.locator import Locator
-    from stormpsr.models.stream import SpatioTemporalModel
 
 _MOST_BACKWARDS_SECONDS = 1.0  # cameras may deliver frames slightly out of order
 
@@ -44,7 +39,7 @@ class View:
 
     def __init__(self, image: Image) -> None:
         self.image = image
-        self.shares_4: torch.Tensor | None = None  # what the locator that both networks share says
+        self.shares_4: NDArray[np.float32] | None = None  # what the locator that both networks share says
         self._squares: dict[int, tuple[Image, Placement]] = {}
 
     def square(self, size: int) -> tuple[Image, Placement]:
@@ -60,6 +55,26 @@ class Detected(NamedTuple):
     outputs_CF: NDArray[np.float32] | None = None  # the first of `OUTPUT_COLUMNS`; None if it does not read parts
 
 
+class Stream(Protocol):
+    """The spatio-temporal stream, whatever computes it: torch, or an engine for exported graphs."""
+
+    image_size: int
+    embedding_dim: int
+
+    @property
+    def locator_digest(self) -> str | None:
+        """A fingerprint of the network that finds the assembly first, where there is one."""
+
+    def locate(self, image_BSS3: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Boxes around the assembly as shares of the square, (B, 4)."""
+
+    def embed(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Embeddings, (B, D); boxes that are known already need not be located again."""
+
+    def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """What the temporal model says of each component, (B, C, 10)."""
+
+
 class Networks:
     """The detector and the spatio-temporal stream, whichever of them there is. They keep nothing between calls."""
 
@@ -69,19 +84,16 @@ class Networks:
         fps: float,
         settings: RecognizerSettings,
         detector: StateDetector | None = None,
-        stream: SpatioTemporalModel | None = None,
+        stream: Stream | None = None,
         config: Config | None = None,
-        device: str | torch.device = "cpu",
     ) -> None:
-        """`device` is where the stream computes; a detector has been told already."""
         if detector is None and stream is None:
             raise InputError("the recogniser has neither a detector nor a spatio-temporal stream")
         if (stream is None) != (config is None):
             raise InputError("a spatio-temporal stream comes with its settings")
         self.fps, self.settings = fps, settings
-        self.device = device_of(device)
-        self.detector, self.stream = detector, None if stream is None else stream.eval().to(self.device)
-        self._locator = None if stream is None else shared_locator(detector, stream.encoder)
+        self.detector, self.stream = detector, stream
+        self._shares_locator = stream is not None and same_locator(detector, stream)
         self.window_frames, n_window = (1, 1) if config is None else (config.clips.window_frames, config.clips.n_window)
         self.offsets_N = window_offsets(self.window_frames, n_window)
 
@@ -94,13 +106,13 @@ class Networks:
         )
 
     def ring(self) -> EmbeddingRing:
-        dim = 1 if self.stream is None else self.stream.encoder.embedding_dim
+        dim = 1 if self.stream is None else self.stream.embedding_dim
         return EmbeddingRing(self.offsets_N, self.schedule().encoder_stride, dim)
 
     def detect(self, views: Sequence[View], ticks: Sequence[int]) -> list[Detected]:
         """What the detector says of images. Numbers are rounded as they are kept on disk."""
         assert self.detector is not None
-        if isinstance(self.detector, TorchDetector):
+        if isinstance(self.detector, SquareDetector):
             squares = [view.square(self.detector.image_size) for view in views]
             found = self.detector.detect_squares(squares, min_confidence=0.0, shares_B4=self._located(views))
         else:
@@ -130,28 +142,19 @@ class Networks:
     def encode(self, views: Sequence[View]) -> NDArray[np.float32]:
         """Embeddings of images, (B, D)."""
         assert self.stream is not None
-        encoder = self.stream.encoder
-        shares_B4 = self._located(views)
-        with torch.inference_mode():
-            image_BSS3 = self._pixels(views, encoder.image_size)
-            embedding_BD = encoder.embed(image_BSS3) if shares_B4 is None else encoder.embed(image_BSS3, shares_B4)
-            return np.asarray(embedding_BD.cpu().numpy(), dtype=np.float32)
+        return self.stream.embed(_pixels(views, self.stream.image_size), self._located(views))
 
-    def _located(self, views: Sequence[View]) -> torch.Tensor | None:
+    def _located(self, views: Sequence[View]) -> NDArray[np.float32] | None:
         """The boxes of the locator that both networks share, (B, 4), each found once; None if they share none."""
-        if self._locator is None:
+        if not self._shares_locator:
             return None
         assert self.stream is not None
         new = [view for view in views if view.shares_4 is None]
         if new:
-            with torch.inference_mode():
-                shares_B4 = self._locator.locate(self._pixels(new, self.stream.encoder.image_size))
+            shares_B4 = self.stream.locate(_pixels(new, self.stream.image_size))
             for view, shares_4 in zip(new, shares_B4, strict=True):
                 view.shares_4 = shares_4
-        return torch.stack([view.shares_4 for view in views])
-
-    def _pixels(self, views: Sequence[View], size: int) -> torch.Tensor:
-        return torch.from_numpy(np.stack([view.square(size)[0] for view in views])).to(self.device)
+        return np.stack([view.shares_4 for view in views if view.shares_4 is not None])
 
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
         """For each window what the temporal model says of each component, (B, C, 10).
@@ -160,14 +163,11 @@ class Networks:
         nan where a model says nothing else.
         """
         assert self.stream is not None
-        temporal = self.stream.temporal
-        with torch.inference_mode():
-            clip_BND, mask_BN = (torch.from_numpy(array).to(self.device) for array in (embedding_BND, mask_BN))
-            if isinstance(temporal, TemporalModel):
-                outputs_BCF = temporal.outputs(clip_BND, mask_BN)
-            else:  # a class of somebody's own
-                outputs_BCF = change_only(temporal(clip_BND, mask_BN))
-            return np.asarray(outputs_BCF.float().cpu().numpy(), dtype=np.float32)
+        return self.stream.predict(embedding_BND, mask_BN)
+
+
+def _pixels(views: Sequence[View], size: int) -> NDArray[np.uint8]:
+    return np.stack([view.square(size)[0] for view in views])
 
 
 def joined_outputs(
@@ -187,14 +187,11 @@ def joined_outputs(
     return (None if detected is None else detected.detections), change_C, outputs_CF
 
 
-def shared_locator(detector: Any, encoder: Any) -> Locator | None:
-    """The locator of detector and encoder if both have the same one: an encoder that began from a detector does."""
-    theirs, ours = getattr(detector, "locator", None), getattr(encoder, "locator", None)
-    if theirs is None or ours is None or detector.image_size != encoder.image_size:
-        return None
-    others = theirs.state_dict()
-    same = all(torch.equal(tensor, others[name].to(tensor.device)) for name, tensor in ours.state_dict().items())
-    return ours if same and detector.device == next(ours.parameters()).device else None
+def same_locator(detector: StateDetector | None, stream: Stream) -> bool:
+    """Whether both find the assembly by the same network in the same image: after an encoder began from a detector."""
+    if not isinstance(detector, SquareDetector) or detector.image_size != stream.image_size:
+        return False
+    return detector.locator_digest is not None and detector.locator_digest == stream.locator_digest
 
 
 # ---------------------------------------------------------------------- what is due when

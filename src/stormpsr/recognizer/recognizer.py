@@ -7,7 +7,7 @@
     recognizer.run("recording.mp4").save("steps.csv")
 
 Nothing it says about a frame depends on frames that come later. Importing this needs numpy alone; loading a model needs
-torch.
+torch, or, if it was exported, ONNX Runtime or OpenVINO.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from stormpsr.data.boxes import Box
 from stormpsr.data.events import StepEvent
 from stormpsr.data.sources import Frame, LatestOnly, SourceLike, open_source
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder
-from stormpsr.errors import need_packages
 from stormpsr.procedure.model import Procedure, StateBits, Variant
 from stormpsr.recognizer.results import Results
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 Unexpected = Literal["drop", "report"]
 DEFAULT_MODEL = "vehicle"
-_PACKAGES = ("torch", "timm", "pydantic", "safetensors", "cv2", "av")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,6 +75,7 @@ class Recognizer:
         variant: str | None = None,
         *,
         device: str = "auto",
+        threads: int | None = None,
         unexpected: Unexpected | None = None,
         temporal_stride: int | None = None,
         detector_stride: int | None = None,
@@ -88,13 +87,15 @@ class Recognizer:
         alone, and `notes` says so.
         variant: the procedure's first where none is given.
         device: where the networks compute: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+        threads: of the processor that they use; None leaves it to what computes them.
         unexpected: whether steps that the variant does not expect are dropped or reported. Where it is not given, the
         method decides: the learned filter reports them, the others drop them.
         """
-        need_packages("recognising steps", "train", *_PACKAGES)
         from stormpsr.recognizer.model_folder import load_model
 
-        loaded = load_model(model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device)
+        loaded = load_model(
+            model, temporal_stride=temporal_stride, detector_stride=detector_stride, device=device, threads=threads
+        )
         return cls.of(loaded, method, variant, unexpected=unexpected)
 
     @classmethod

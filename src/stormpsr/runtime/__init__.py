@@ -1,0 +1,1 @@
+"""Networks without torch: exported once as ONNX graphs, then run by ONNX Runtime or OpenVINO. See docs/export.md."""

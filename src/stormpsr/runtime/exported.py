@@ -1,0 +1,135 @@
+"""Exported networks as the recogniser calls them: a detector and a spatio-temporal stream whose networks are graphs.
+
+    detector/  detector.onnx, locator.onnx if there is one, graphs.json; config.yaml and the rest as it was trained
+    stream/    encoder.onnx, temporal.onnx, locator.onnx if there is one, graphs.json; the rest as it was trained
+
+Importing and using this needs no torch.
+
+Shape legend: B images or windows, S pixels of a side, 3 colours, N frames of a window, D dimensions, C components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.config import Config, load_config
+from stormpsr.data.images import Image, Placement
+from stormpsr.detectors.base import (
+    DEFAULT_MIN_CONFIDENCE,
+    READOUTS,
+    Detection,
+    SquareDetector,
+    read_config,
+)
+from stormpsr.errors import InputError
+from stormpsr.files import read_json_object
+from stormpsr.models.checkpoint import CONFIG_FILE, METRICS_FILE, PROCEDURE_FILE
+from stormpsr.procedure.model import Procedure
+from stormpsr.runtime.graphs import GraphsInfo, Run, check_device, open_graph
+
+DETECTOR_GRAPH, ENCODER_GRAPH, TEMPORAL_GRAPH, LOCATOR_GRAPH = (
+    f"{name}.onnx" for name in ("detector", "encoder", "temporal", "locator")
+)
+
+
+@dataclass(frozen=True)
+class _Located:
+    """A network that is told where the assembly is, and the one that says so; or one that sees the whole image."""
+
+    network: Run
+    locator: Run | None
+
+    @classmethod
+    def load(cls, folder: Path, name: str, info: GraphsInfo, threads: int | None) -> _Located:
+        names = [name, *([LOCATOR_GRAPH] if info.locator else [])]
+        network, *locator = (open_graph(folder / file, info.engine, threads=threads) for file in names)
+        return cls(network, locator[0] if locator else None)
+
+    def locate(self, image_BSS3: NDArray[np.uint8]) -> NDArray[np.float32]:
+        assert self.locator is not None
+        return self.locator(image_BSS3)[0]
+
+    def __call__(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None) -> list[NDArray[Any]]:
+        if self.locator is None:
+            return self.network(image_BSS3)
+        return self.network(image_BSS3, self.locate(image_BSS3) if shares_B4 is None else shares_B4)
+
+
+class ExportedDetector(SquareDetector):
+    """A detector of any kind that could be exported."""
+
+    kind: ClassVar[str] = "exported"
+
+    def __init__(self, procedure: Procedure, info: GraphsInfo, network: _Located) -> None:
+        self.procedure, self._info, self._network = procedure, info, network
+        self.image_size = info.image_size
+        if info.readout not in READOUTS:
+            raise InputError(f"there is no readout {info.readout!r}", cure="export the model again with this version")
+        self._readout = READOUTS[info.readout]
+
+    @property
+    def locator_digest(self) -> str | None:
+        return self._info.locator
+
+    def detect_squares(
+        self,
+        squares: Sequence[tuple[Image, Placement]],
+        *,
+        min_confidence: float = DEFAULT_MIN_CONFIDENCE,
+        shares_B4: NDArray[np.float32] | None = None,
+    ) -> list[list[Detection]]:
+        outputs = self._network(np.stack([square for square, _ in squares]), shares_B4)
+        placements = [placement for _, placement in squares]
+        return self.calibrated(self._readout(outputs, self._info.classes, placements, self.image_size), min_confidence)
+
+    def save(self, folder: str | Path) -> None:
+        cure = "copy its folder, or export the model again"
+        raise InputError("an exported detector cannot be changed and saved", path=folder, cure=cure)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto", threads: int | None = None) -> ExportedDetector:
+        """A detector from a folder that was exported."""
+        folder = Path(folder)
+        check_device(device)
+        info = GraphsInfo.load(folder)
+        network = _Located.load(folder, DETECTOR_GRAPH, info, threads)
+        detector = cls(Procedure.load(folder / PROCEDURE_FILE), info, network)
+        detector.calibration = read_config(folder)[0].calibration
+        metrics = folder / METRICS_FILE
+        detector.metrics = read_json_object(metrics, "table of metrics", cure="delete it") if metrics.is_file() else {}
+        return detector
+
+
+class ExportedStream:
+    """The spatio-temporal stream."""
+
+    def __init__(
+        self, config: Config, procedure: Procedure, info: GraphsInfo, encoder: _Located, temporal: Run
+    ) -> None:
+        self.config, self.procedure, self.locator_digest = config, procedure, info.locator
+        self.image_size, self.embedding_dim = info.image_size, config.encoder.embedding_dim
+        self._encoder, self._temporal = encoder, temporal
+        self.locate = encoder.locate
+
+    def embed(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Embeddings, (B, D); boxes that are known already need not be located again."""
+        return self._encoder(image_BSS3, shares_B4)[0]
+
+    def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """What the temporal model says of each component, (B, C, 10)."""
+        return self._temporal(embedding_BND, mask_BN)[0]
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "auto", threads: int | None = None) -> ExportedStream:
+        """A stream from a folder that was exported."""
+        check_device(device)
+        info = GraphsInfo.load(folder)
+        encoder = _Located.load(folder, ENCODER_GRAPH, info, threads)
+        temporal = open_graph(folder / TEMPORAL_GRAPH, info.engine, threads=threads)
+        return cls(load_config(folder / CONFIG_FILE), Procedure.load(folder / PROCEDURE_FILE), info, encoder, temporal)
