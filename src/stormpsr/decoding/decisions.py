@@ -182,7 +182,8 @@ class Decisions:
 class Believer(Protocol):
     """What turns predictions into a belief."""
 
-    marginal_C3: Floats
+    @property
+    def marginal_C3(self) -> Floats: ...
 
     def reset(self) -> None: ...
     def take(self, prediction: Prediction) -> Floats | None:

@@ -527,7 +527,7 @@ class Evidence:
 
     @property
     def marginal_C3(self) -> Floats:
-        return self.belief.marginal_C3
+        return np.asarray(self.belief.marginal_C3)
 
     def set_component(self, component: int, state: int) -> None:
         self.belief.set_component(component, state)

@@ -47,6 +47,7 @@ from stormpsr.evaluation.compare import (
 from stormpsr.evaluation.wording import number
 from stormpsr.files import read_json_object, write_csv, write_json, write_text
 from stormpsr.models.checkpoint import encoder_digest, load_checkpoint
+from stormpsr.models.stream import TorchStream
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model, pack_model, settings_of_training
 from stormpsr.recognizer.networks import Networks
 from stormpsr.recognizer.offline import LabelledPredictions, decode_table, predict_recording, predict_recordings
@@ -333,7 +334,7 @@ class _Predictions:
         known = self._latest[1]
         missing = [recording for recording in recordings if _key(recording) not in known]
         stream = model.networks.stream
-        assert stream is not None
+        assert isinstance(stream, TorchStream)
         step = model.networks.schedule().encoder_stride
         digest = encoder_digest(stream.encoder)
         stores = embed_recordings(
@@ -349,7 +350,6 @@ class _Predictions:
             settings=model.settings,
             stream=stream,
             config=load_checkpoint(folder).config,
-            device=model.networks.device,
         )
         for recording, store_FD in zip(missing, stores, strict=True):
             frames = (Frame(_NO_IMAGE, n, n / recording.fps) for n in recording.source.numbers())
@@ -420,9 +420,8 @@ def _model_of(experiment: Experiment, cell: Cell, stream: Path | None, predictio
         fps=checkpoint.procedure.fps,
         settings=settings,
         detector=detector,
-        stream=checkpoint.stream(),
+        stream=TorchStream(checkpoint.stream(), experiment.options.torch_device),
         config=checkpoint.config,
-        device=experiment.options.torch_device,
     )
     return RecognizerModel(folder, checkpoint.procedure, settings, networks, {})
 
