@@ -25,7 +25,7 @@ from stormpsr.decoding.procedure_filter import (
     find_blocks,
 )
 from stormpsr.errors import InputError
-from stormpsr.procedure.model import AssemblyState, Procedure, StateKind
+from stormpsr.procedure.model import AssemblyState, Procedure, StateKind, Variant
 
 
 def exact(procedure: Procedure, words: Sequence[np.ndarray], ticks: int, gain: float) -> np.ndarray:
@@ -191,6 +191,50 @@ def test_removals_are_recognised_and_those_that_nobody_expects_are_called_so(lam
     assert [(event.step_id, event.kind) for event in undone] == [(0, "completed"), (2, "unexpected")]
     dropped = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter", unexpected="drop")
     assert [event.step_id for event in dropped] == [0]
+
+
+def servicing(lamp: Procedure) -> Procedure:
+    """The shade is taken off and put back."""
+    return replace(lamp, variants={"service": Variant("service", (1, 1, 1), (6, 8))})
+
+
+def test_what_was_taken_off_and_put_back_is_not_expected_to_be_taken_off_again(lamp: Procedure) -> None:
+    decoder = ProcedureFilter(servicing(lamp), "service")
+    events = [event for detection in seen((4, 20), (3, 60), (4, 60)) for event in decoder.update([detection])]
+    assert [event.step_id for event in events] == [8, 6]
+    decoder.update([StateDetection(140 + 600, 4, 0.3)], frame=140 + 600)  # a minute later, one doubtful glance
+    assert decoder.component_probabilities[2] > 0.9
+    never_seen_off = ProcedureFilter(servicing(lamp), "service")
+    never_seen_off.update([StateDetection(0, 4, 0.9)], frame=0)
+    never_seen_off.update([StateDetection(600, 4, 0.3)], frame=600)
+    assert never_seen_off.component_probabilities[2] < 0.9
+
+
+def test_steps_that_one_view_shows_are_reported_together(chain: Callable[..., Procedure]) -> None:
+    """The second part needs the first, so it is always a little less probable."""
+    view = seen((1, 30), (3, 40), confidence=0.7)
+    together = decode(view, chain(2), "build", "filter", together_threshold=0.3)
+    apart = decode(view, chain(2), "build", "filter", together_threshold=1.0)
+    assert [event.step_id for event in together] == [event.step_id for event in apart] == [0, 3]
+    assert together[0].frame == together[1].frame == apart[0].frame < apart[1].frame
+
+
+def test_a_detector_that_looks_at_every_fourth_frame_is_believed_as_soon(lamp: Procedure) -> None:
+    dense = seen((1, 100), (2, 100), confidence=0.7)
+    (soon,) = decode(dense, lamp, "build", "filter")
+    (later,) = decode([one for one in dense if one.frame % 4 == 0], lamp, "build", "filter")
+    assert later.step_id == soon.step_id
+    assert abs(later.frame - soon.frame) <= 4
+
+
+def test_frames_of_which_nothing_is_known_need_not_be_fed(lamp: Procedure) -> None:
+    seldom = [one for one in seen((1, 100), (2, 100)) if one.frame % 7 < 2]
+    assert decode(seldom, lamp, "build", "filter") == decode(seldom, lamp, "build", "filter", n_frames=5000)
+
+
+def test_where_people_take_longer_a_step_is_expected_later(lamp: Procedure) -> None:
+    waits = [ProcedureFilter(lamp, "build", FilterSettings(pace=pace)).expected_wait_seconds for pace in (1.0, 2.0)]
+    assert_allclose(waits[1], 2 * waits[0])
 
 
 def test_expected_steps_that_never_came_are_told_at_the_end(lamp: Procedure) -> None:
