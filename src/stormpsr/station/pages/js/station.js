@@ -402,7 +402,10 @@ function renderAside() {
     if (step.overdue) parts.push(el("span", { class: "warn" }, t("now.overdue")));
   }
   const names = (list) => list.map((other) => other.text).join(", ");
-  const others = unit ? steps.filter((other) => other.next && other !== step && !isFinished(other)).slice(0, 3) : [];
+  const others =
+    unit && step?.status !== "wrong"
+      ? steps.filter((other) => other.next && other !== step && !isFinished(other)).slice(0, 3)
+      : [];
   if (others.length) parts.push(el("span", {}, t("now.or", { steps: names(others) })));
   const skipped = unit ? steps.filter((other) => other.status === "skipped") : [];
   if (skipped.length) parts.push(el("span", { class: "warn" }, t("now.skipped", { steps: names(skipped) })));
