@@ -322,7 +322,7 @@ def test_the_password_of_a_camera_is_never_shown(lamp: Procedure, address: str) 
     assert "anna" not in shown
 
 
-# ---------------------------------------------------------------------- the latest frame of a camera that comes and goes
+# ---------------------------------------------------------------------- the latest frame of a camera that comes, goes
 def black(index: int, seconds: float) -> Frame:
     return Frame(np.zeros((1, 1, 3), np.uint8), index, seconds)
 
