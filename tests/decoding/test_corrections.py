@@ -43,7 +43,7 @@ def steps(events: Sequence[StepEvent]) -> list[int]:
 
 
 def test_every_method_is_tried_here() -> None:
-    assert set(SETTINGS) == set(METHODS)
+    assert set(SETTINGS) == set(METHODS) - {"recurrent"}  # which must learn first: see test_recurrent.py
 
 
 @pytest.mark.parametrize("method", SETTINGS)
