@@ -172,6 +172,16 @@ def test_a_step_that_was_left_out_is_an_alarm(bench: Any) -> None:
     assert alarms(bench) == []
 
 
+def test_a_part_that_does_not_belong_there_is_an_alarm_until_somebody_acknowledges_it(bench: Any) -> None:
+    bench.station.start_unit(None, None)
+    bench.see(unexpected=[12])  # the short rear chassis is of the other variant
+    assert alarms(bench) == [("unexpected", 12)]
+    bench.see()
+    (alarm,) = bench.station.alarms.open
+    bench.station.acknowledge(alarm)
+    assert alarms(bench) == []
+
+
 def test_a_camera_that_is_gone_is_an_alarm_until_it_is_back(bench: Any) -> None:
     bench.see()
     bench.camera("lost")

@@ -117,6 +117,7 @@ class Processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=15)
             process.kill()  # does nothing to one that has ended
+            process.wait()
 
 
 def hub_app(ports: Mapping[str, int], access: Access) -> Starlette:

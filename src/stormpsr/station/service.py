@@ -194,8 +194,7 @@ class Station:
             return []
         found = self.records.append(*entries)
         for record in found:
-            if record.unit is not None or record.kind.startswith(("alarm", "ack", "clip")):
-                self.work.apply(record)
+            self.work.apply(record)
             self.alarms.apply(record)
             if record.kind in _LOGGED:
                 self._log.appendleft(log_line(record))
@@ -359,10 +358,9 @@ class Station:
         return due
 
     def _take_event(self, event: StepEvent, seconds: float, *, is_settled: bool) -> None:
-        k = self.procedure.step(event.step_id).component_index
-        contradicts = event.kind != "skipped" and self.procedure.apply(self.work.bits, event.step_id) != tuple(
-            self.work.bits
-        )
+        step = self.procedure.step(event.step_id)
+        k, leads_to = step.component_index, self.procedure.apply(self.work.bits, event.step_id)
+        contradicts = event.kind != "skipped" and leads_to != tuple(self.work.bits)
         if contradicts and self._clock() < self._held.get(k, -1.0):
             self._todo.append(("correct", k, self.work.bits[k]))  # an operator has just said otherwise
             return
@@ -373,7 +371,11 @@ class Station:
         if entry is not None:
             image = self._keep_image("step")
             entry.data.update(picture=next(iter(image), None), files=image)
-            self._record(entry)
+            found = [entry]
+            if event.kind == "unexpected" and step.installs:  # a part that does not belong there
+                data = {name: entry.data[name] for name in ("step_id", "text", "picture")}
+                found.append(Entry("alarm", {"alarm": "unexpected", **data}, entry.unit))
+            self._record(*found)
 
     def _wrong_parts_off(self) -> list[StepEvent]:
         """A wrong part that was taken off is no step to a decoder; the page is to know of it."""
