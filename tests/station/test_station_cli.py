@@ -76,7 +76,7 @@ def test_a_file_names_several_stations(tmp_path: Path) -> None:
         ("stations: []", "names no station"),
         ("stations:\n  - {name: a/b, source: 0}", "called 'a/b'"),
         ("stations:\n  - {name: a, source: 0}\n  - {name: a, source: 1}", "two stations are called 'a'"),
-        ("stations:\n  - {name: a, sauce: 0}", "sauce"),
+        ("stations:\n  - {name: a, source: 0, sauce: 1}", "sauce"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str, complaint: str) -> None:

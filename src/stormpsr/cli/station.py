@@ -183,7 +183,6 @@ class _Plan:
 
 def _run(plan: _Plan, device: str) -> None:
     """One station, until it is stopped."""
-    options.need("recognising steps", "detect")
     from stormpsr.data.sources import LatestOnly
     from stormpsr.station.api import StationApi, station_app
     from stormpsr.station.records import Records
@@ -193,6 +192,7 @@ def _run(plan: _Plan, device: str) -> None:
 
     plan.folder.mkdir(parents=True, exist_ok=True)
     access, new_tokens = access_for(plan.host, plan.token, plan.folder)
+    options.need("recognising steps", "detect")
     loaded = options.load(_model_of(plan), None, None, plan.threads or 1, device)
     source = _source_of(plan, loaded)
     records = Records(plan.folder, loaded.digest())
