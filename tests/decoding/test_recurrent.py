@@ -114,13 +114,14 @@ def test_what_somebody_says_is_believed(
 
 def test_fitting_makes_the_truth_more_probable(lamp: Procedure, tmp_path: Path, teach: Callable[..., Any]) -> None:
     pytest.importorskip("torch")
+    from stormpsr.decoding.recurrent_fit import fit_recurrent
+
     recordings = [teach(lamp, seed) for seed in range(6)]
     steps: list[tuple[int, int]] = []
-    settings = RecurrentDecoder.fit(
-        recordings[:5], lamp, BeliefSettings(), tmp_path, lambda done, of: steps.append((done, of))
-    )
-    assert steps[-1][0] == steps[-1][1] == len(steps)
-    decoder = RecurrentDecoder(lamp, "build", settings)
+    weights = fit_recurrent(recordings[:5], lamp, steps=60, on_progress=lambda done, of: steps.append((done, of)))
+    assert steps == [(done, 60) for done in range(1, 61)]
+    save_weights(tmp_path / PARAMETERS_FILE, weights)
+    decoder = RecurrentDecoder(lamp, "build", BeliefSettings(fitted=True, folder=tmp_path))
     surprise = []
     for prediction in recordings[5].predictions:
         decoder.observe(prediction)
