@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.base import StateDetector
     from stormpsr.recognizer.model_folder import RecognizerModel
-    from stormpsr.recognizer.threads import MeasuredThreads
 
 # ---------------------------------------------------------------------- options
 PLOTS = (".png", ".svg", ".pdf")  # how the name of a plot may end
@@ -174,8 +175,10 @@ def use_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def measured_threads() -> MeasuredThreads:
-    """As many threads as are fastest on this machine, now and later."""
+def measured_threads() -> AbstractContextManager[None]:
+    """As many threads as are fastest on this machine, now and later; exported networks choose for themselves."""
+    if "torch" not in sys.modules:
+        return nullcontext()
     import torch
 
     from stormpsr.recognizer.threads import MeasuredThreads

@@ -50,6 +50,8 @@ def verify_command(
 
     The station may be running. The hash that is printed is that of the latest record: who noted an earlier one, or
     got it in a message, can tell whether records were cut off at the end.
+
+    Example: stormpsr station verify line-3
     """
     from stormpsr.station.records import verify
 
