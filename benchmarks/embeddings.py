@@ -69,7 +69,7 @@ class Frames:
 # ---------------------------------------------------------------------- frames
 def known_frames(data: TrainingData, config: Config, every: int) -> Frames:
     """Key frames of the training recordings, evenly thinned."""
-    keys: KeyFrames = key_frames_of(data.train, config)
+    keys: KeyFrames = key_frames_of(data.train, config, data.procedure)
     chosen = tuple(np.sort(keys.frame_M[keys.recording_M == r])[::every] for r in range(len(data.train)))
     states = [recording.states_FC[frames] for recording, frames in zip(data.train, chosen, strict=True)]
     return Frames(data.train, chosen, np.concatenate(states), np.ones(sum(map(len, chosen))))

@@ -25,10 +25,11 @@ def complaint(text: str = "", *overrides: str) -> str:
 
 
 def test_the_shipped_presets_are_listed() -> None:
-    assert shipped_presets() == ["paper-industreal", "paper-meccano", "synthetic", "trial"]
+    paper, released = ["paper-industreal", "paper-meccano", "paper-small"], ["released-industreal", "released-meccano"]
+    assert shipped_presets() == [*paper, *released, "synthetic", "trial"]
 
 
-@pytest.mark.parametrize("name", ["paper-industreal", "paper-meccano", "synthetic"])
+@pytest.mark.parametrize("name", shipped_presets())
 def test_a_preset_knows_its_name_and_survives_being_written_and_read(name: str) -> None:
     config = load_config(name)
     assert config.name == name
@@ -105,7 +106,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name() -> None:
     [
         ("clips:\n  windw_frames: 3", (), "my.yaml:2: there is no key 'clips.windw_frames'; did you mean 'window_"),
         ("", ("encoder.bckbone=x",), "there is no key 'encoder.bckbone'; did you mean 'backbone'?"),
-        ("", ("colour=red",), "there is no key 'colour'; there are: clips, encoder"),
+        ("", ("colour=red",), "there is no key 'colour'; there are: clips, decoding"),
         ("clips:\n  n_window: 0", (), "my.yaml:2: clips.n_window is 0: it should be greater than or equal to 1"),
         ("seed: x", (), "my.yaml:1: seed is 'x': it should be a valid integer"),
         ("seed: 1\nseed: 2", (), "my.yaml:2: 'seed' is there twice"),

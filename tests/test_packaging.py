@@ -25,7 +25,7 @@ else:
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGE = CHECKOUT / "src" / "stormpsr"
 PROJECT: dict[str, Any] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-NOT_LOCKED = ("yolox", "yolo")  # other people's detectors, which `make setup` leaves out
+NOT_LOCKED = ("yolox", "yolo", "openvino")  # other people's detectors and engine, which `make setup` leaves out
 
 
 def locked_versions() -> dict[str, list[Version]]:

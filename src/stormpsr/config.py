@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
-from stormpsr.data.sampling import ClipDistribution, WrongStates
+from stormpsr.data.sampling import ClipDistribution, KeyStates, WrongStates
 from stormpsr.errors import InputError
 from stormpsr.files import read_text
 from stormpsr.yaml_loader import ComplaintError, Document, guess, parse_yaml, validate
@@ -41,6 +41,8 @@ class EncoderConfig(_Section):
     image_size: Annotated[int, Field(ge=16, le=2048)] = 224  # frames are letterboxed to this square, in pixels
     embedding_dim: Positive = 128  # of h, of what the temporal stage takes, and of z
     projection_norm: Literal["batch", "none"] = "batch"  # in the projection head (not in the paper)
+    head_on_features: bool = False  # g reads the network's features, not h; as released (not in the paper)
+    embedding_norm: Literal["none", "l2"] = "none"  # l2: what the temporal stage takes has length 1; as released
     n_queries: Count = 0  # learned queries that read features; 0: the network's own end (not in the paper)
     crop_size: Annotated[int, Field(ge=0, le=2048)] = 0  # look at a crop of the assembly; 0: at all (not in the paper)
     frozen_stride: Literal[0, 2, 4, 8, 16] = 0  # layers up to it do not learn; with queries only (not in the paper)
@@ -49,6 +51,8 @@ class EncoderConfig(_Section):
     def _freezes_what_is_read(self) -> EncoderConfig:
         if self.frozen_stride and not self.n_queries:
             raise ValueError("frozen_stride needs n_queries")
+        if self.head_on_features and self.n_queries:
+            raise ValueError("head_on_features reads the network's own end, n_queries replaces it: choose one")
         return self
 
 
@@ -56,6 +60,8 @@ class KeyFrameConfig(_Section):
     """Key-frame sampling (KFS), for the spatial encoder."""
 
     after_seconds: NotNegative = 2.0  # t_f: how long after a completion frames are taken for the new state
+    after_fps: PositiveNumber | None = None  # frames per second of t_f; Algorithm 1: 10. If not given, the recordings'
+    states: KeyStates = "all"  # listed: those that have a class, as in the paper; all: any that recordings go through
     n_sample: Positive = 16  # real images per state and batch
     n_syn: Count = 0  # rendered images per state and batch
     states_per_batch: Positive | None = None  # all states if not given
@@ -80,10 +86,12 @@ class TransformerConfig(TemporalConfig):
     heads: Positive = 8  # of the attention; they share the width
     mlp_width: Positive = 4096  # inside the perceptron of each layer
     dropout: Share = 0.0  # not in the paper; slow on a CPU
+    head_width: Positive | None = None  # of each head; width / heads if not given (released: 128)
+    classifier: Literal["mlp", "linear"] = "mlp"  # one hidden layer, or a norm and a linear layer (released)
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> TransformerConfig:
-        if self.width % self.heads:
+        if self.head_width is None and self.width % self.heads:
             raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads")
         return self
 
@@ -92,6 +100,7 @@ class LSTMConfig(TemporalConfig):
     """A long short-term memory. The paper gives no sizes."""
 
     kind: Literal["lstm"] = "lstm"
+    cell: Literal["lstm", "gru"] = "lstm"  # the released code's "LSTM" is a GRU
     width: Positive = 256  # of the memory
     layers: Positive = 2  # one after the other
     dropout: Share = 0.0  # between the layers
@@ -163,7 +172,7 @@ class ClipConfig(_Section):
 
     window_frames: Positive = 256  # w: how far back a clip reaches
     n_window: Positive = 64  # N_w: how many of its frames are taken, equally spaced
-    distribution: ClipDistribution = "kcas"  # of the last frame: kcas, gaussian or uniform
+    distribution: ClipDistribution = "kcas"  # of the last frame: kcas, gaussian, positive or uniform
     delta_frames: NotNegative = 80.0  # from a completion to the two modes of KCAS
     sigma_frames: PositiveNumber = 45.0  # standard deviation of each mode
     aligned: bool = False  # end clips at every (w / N_w)th frame: no other is ever encoded (not in the paper)
@@ -216,6 +225,7 @@ class LocatorTrainingConfig(_TrainingConfig):
 class EncoderTrainingConfig(_TrainingConfig):
     """Contrastive training of the spatial encoder."""
 
+    epochs: Count = 100  # the longest it trains; 0: ImageNet weights alone, "without KFS" in the paper's tables
     temperature: PositiveNumber = 0.07  # similarities are divided by it: less of it looks at the nearest strangers only
     margin: NotNegative = 0.01  # by how much partners must be closer than strangers
     loss_form: Literal["paper", "common"] = "paper"  # the logarithm outside (paper) or inside (common) the mean
@@ -252,6 +262,14 @@ class JointTrainingConfig(TemporalTrainingConfig):
     encoder_learning_rate: PositiveNumber = 1e-5  # the encoder is trained already
 
 
+class DecodingConfig(_Section):
+    """How a model decides that was packed and not tuned yet; `stormpsr tune` replaces it."""
+
+    threshold: PositiveNumber = 6.0  # T: evidence that completes a step
+    decay: Annotated[float, Field(ge=0, le=1)] = 0.75  # factor per frame for steps that the frame does not support
+    min_change_probability: Annotated[float, Field(ge=0, le=1)] = 0.5  # the temporal stream is heard above (paper: 0)
+
+
 class Config(_Section):
     """Everything. Two equal configurations train the same network on the same data."""
 
@@ -266,6 +284,7 @@ class Config(_Section):
     train_encoder: EncoderTrainingConfig = EncoderTrainingConfig()
     train_temporal: TemporalTrainingConfig = TemporalTrainingConfig()
     train_joint: JointTrainingConfig = JointTrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
 
     @model_validator(mode="after")
     def _states_can_be_taught(self) -> Config:

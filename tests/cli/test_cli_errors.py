@@ -26,7 +26,8 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield path, command
         return
     for name, child in children.items():
-        yield from leaves(child, (*path, name))
+        if not child.hidden:  # what a group does where no command is named is told in its own help
+            yield from leaves(child, (*path, name))
 
 
 COMMANDS = dict(leaves(typer.main.get_command(app)))

@@ -36,6 +36,13 @@ def test_the_paper_preset_has_the_published_sizes(run: Run) -> None:
     assert temporal["parameters"] == pytest.approx(6 * layer, rel=0.02)
 
 
+def test_the_released_preset_has_wide_heads_and_a_head_on_the_features(run: Run) -> None:
+    backbone, *_, temporal = json.loads(run("released-industreal", "--json")[1])["stages"]
+    assert backbone["shape_out"] == [384]
+    layer = 4 * 128 * 8 * 128 + 2 * 128 * 4096  # eight heads of 128 dimensions each
+    assert temporal["parameters"] == pytest.approx(6 * layer, rel=0.02)
+
+
 @pytest.mark.parametrize("kind", ["transformer", "lstm", "tcn", "mlp"])
 def test_a_model_that_looks_back_further_computes_more(run: Run, kind: str) -> None:
     shown = []

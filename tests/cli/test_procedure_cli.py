@@ -189,7 +189,7 @@ def test_show_answers_machines(run: Run) -> None:
 def test_list_names_what_is_shipped(run: Run) -> None:
     assert "industreal" in run("list").out
     listed = json.loads(run("list", "--json").out)["procedures"]
-    assert [entry["name"] for entry in listed] == ["industreal", "meccano"]
+    assert [entry["name"] for entry in listed] == ["impact", "industreal", "meccano"]
 
 
 # ---------------------------------------------------------------------- import and export

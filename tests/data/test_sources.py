@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import zlib
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,17 @@ from numpy.typing import NDArray
 
 from stormpsr.data.labels import StateTimeline, write_states
 from stormpsr.data.recording import Recording
-from stormpsr.data.sources import Camera, Frame, FrameSource, ImageFolder, LatestOnly, Video, _Times, open_source
+from stormpsr.data.sources import (
+    Camera,
+    Frame,
+    FrameSource,
+    ImageFolder,
+    InRealTime,
+    LatestOnly,
+    Video,
+    _Times,
+    open_source,
+)
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -311,30 +322,125 @@ def test_the_password_of_a_camera_is_never_shown(lamp: Procedure, address: str) 
     assert "anna" not in shown
 
 
-def test_a_slow_reader_gets_the_latest_frame_of_a_live_source() -> None:
-    import threading
+# ---------------------------------------------------------------------- the latest frame of a camera that comes, goes
+def black(index: int, seconds: float) -> Frame:
+    return Frame(np.zeros((1, 1, 3), np.uint8), index, seconds)
 
+
+class Unsteady(FrameSource):
+    """A camera whose connections do one thing after the other."""
+
+    name, fps, n_frames, is_live = "unsteady", None, None, True
+
+    def __init__(self, *connections: Callable[[], Iterator[Frame]]) -> None:
+        self._connections = list(connections)
+
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        return self._connections.pop(0)()
+
+
+def gone() -> Iterator[Frame]:
+    raise InputError("unplugged")
+    yield
+
+
+def test_a_slow_reader_gets_the_latest_frame_of_a_live_source() -> None:
     read_on, taken = threading.Event(), threading.Event()
 
-    class Steady(FrameSource):
-        name = "steady"
+    def steady() -> Iterator[Frame]:
+        yield black(0, 0.0)
+        taken.wait(10)
+        yield from (black(index, index / 10) for index in range(1, 10))
+        read_on.set()
+
+    latest, found = LatestOnly(Unsteady(steady)), []
+    for frame in latest.frames():
+        found.append(frame.index)
+        taken.set()
+        read_on.wait(10)
+    assert found == [0, 9]
+    assert latest.dropped == 8
+
+
+def test_a_camera_that_was_gone_is_opened_again_until_it_is_there() -> None:
+    taken = threading.Event()
+
+    def one() -> Iterator[Frame]:
+        yield black(0, 7.0)
+        taken.wait(10)
+        raise InputError("unplugged")
+
+    latest = LatestOnly(Unsteady(one, gone, gone, lambda: iter([black(3, 0.0)])), pauses=(0, 0))
+    found = []
+    for frame in latest.frames():
+        found.append(frame.index)
+        taken.set()
+    assert found == [0, 3]
+
+
+def test_times_go_on_by_the_clock_over_a_gap() -> None:
+    unplug, back = threading.Event(), threading.Event()
+    seconds = [100.0]
+
+    def one() -> Iterator[Frame]:
+        yield black(5, 2.0)
+        unplug.wait(10)
+        raise InputError("unplugged")
+
+    def two() -> Iterator[Frame]:
+        back.wait(10)
+        yield black(0, 0.0)
+        yield black(1, 0.1)
+
+    latest = LatestOnly(Unsteady(one, two), pauses=(0, 0), clock=lambda: seconds[0])
+    assert latest.take(10).time_seconds == 2.0  # type: ignore[union-attr]
+    unplug.set()
+    seconds[0] += 60
+    back.set()
+    assert [frame.time_seconds for frame in latest.frames()][-1] == pytest.approx(62.1)
+
+
+def test_a_camera_that_cannot_be_opened_at_all_is_an_error_unless_it_is_to_be_waited_for() -> None:
+    with pytest.raises(InputError, match="unplugged"):
+        list(LatestOnly(Unsteady(gone)).frames())
+    patient = LatestOnly(Unsteady(gone, gone, lambda: iter([black(0, 0.0)])), wait_for_first=True, pauses=(0, 0))
+    assert len(list(patient.frames())) == 1
+
+
+def test_a_camera_that_stalls_is_noticed_given_up_and_opened_anew() -> None:
+    for_ever, seconds = threading.Event(), [0.0]
+
+    def stalls() -> Iterator[Frame]:
+        yield black(0, 0.0)
+        for_ever.wait(30)
+        yield black(1, 99.0)  # nobody listens any more
+
+    def works() -> Iterator[Frame]:
+        yield black(0, 0.0)
+
+    latest = LatestOnly(Unsteady(stalls, works), stall_seconds=5, clock=lambda: seconds[0])
+    assert latest.take(10) is not None
+    seconds[0] = 4.0
+    assert (latest.take(0), latest.health) == (None, "ok")
+    seconds[0] = 6.0
+    assert (latest.take(0), latest.health) == (None, "stalled")
+    seconds[0] = 16.0
+    assert (latest.take(0), latest.problem) == (None, "it sends nothing")
+    again = latest.take(10)
+    for_ever.set()
+    assert again is not None
+    assert again.time_seconds == 16.0
+
+
+def test_a_recording_is_shown_in_real_time_again_and_again() -> None:
+    class Short(FrameSource):
+        name, fps, n_frames = "short", 100.0, 3
 
         def frames(self, start: int = 0) -> Iterator[Frame]:
-            yield Frame(np.zeros((1, 1, 3), np.uint8), 0, 0.0)
-            taken.wait(10)
-            for index in range(1, 10):
-                yield Frame(np.zeros((1, 1, 3), np.uint8), index, index / 10)
-            read_on.set()
-            raise InputError("unplugged")
+            yield from (black(index, index / 100) for index in range(3))
 
-    found = []
-
-    def read_slowly() -> None:
-        for frame in LatestOnly(Steady()).frames():
-            found.append(frame.index)
-            taken.set()
-            read_on.wait(10)
-
-    with pytest.raises(InputError, match="unplugged"):
-        read_slowly()
-    assert found == [0, 9]
+    shown = list(islice(InRealTime(Short(), repeat=True).frames(), 7))
+    assert [frame.index for frame in shown] == [0, 1, 2, 0, 1, 2, 0]
+    assert all(later.time_seconds > earlier.time_seconds for earlier, later in pairwise(shown))
+    assert shown[-1].time_seconds >= 0.06
+    assert [frame.index for frame in InRealTime(Short()).frames()] == [0, 1, 2]

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from stormpsr.data.events import StateDetection, StepEvent, completions
-from stormpsr.data.labels import StateTimeline
 from stormpsr.decoding.methods import decode, make_decoder
-from stormpsr.decoding.predictions import N_OUTPUTS, OUTPUT_COLUMNS, Prediction
+from stormpsr.decoding.predictions import OUTPUT_COLUMNS, Prediction
 from stormpsr.decoding.procedure_filter import (
     PARAMETERS_FILE,
     RATES,
     Belief,
-    FilterGrid,
     FilterParameters,
     FilterSettings,
     ProcedureFilter,
     find_blocks,
 )
 from stormpsr.errors import InputError
-from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateKind, Variant
-
-
-def chain(n: int, links: Sequence[tuple[int, int]] | None = None) -> Procedure:
-    """`n` components, each of which needs the one before (or as `links` say: who, whom)."""
-    names = [f"part {k}" for k in range(n)]
-    order: dict[str, tuple[tuple[str, ...], ...]] = {}
-    for who, whom in links if links is not None else [(k, k - 1) for k in range(1, n)]:
-        order[names[who]] = (*order.get(names[who], ()), (names[whom],))
-    listed = (
-        [tuple(int(k < done) for k in range(n)) for done in range(n + 1)] if links is None else [(0,) * n, (1,) * n]
-    )
-    return Procedure(
-        name="chain",
-        components=tuple(map(Component, names)),
-        states=(
-            AssemblyState(0, StateKind.BACKGROUND, "background"),
-            *(AssemblyState(i, StateKind.ASSEMBLY, f"state {i}", bits) for i, bits in enumerate(listed, start=1)),
-        ),
-        variants={"build": Variant("build", (0,) * n, tuple(3 * k for k in range(n)))},
-        fps=10,
-        order=order,
-    )
+from stormpsr.procedure.model import AssemblyState, Procedure, StateKind, Variant
 
 
 def exact(procedure: Procedure, words: Sequence[np.ndarray], ticks: int, gain: float) -> np.ndarray:
@@ -106,13 +83,17 @@ def filtered(procedure: Procedure, words: Sequence[np.ndarray], ticks: int, gain
 
 # ---------------------------------------------------------------------- the belief
 @pytest.mark.parametrize("links", [None, [(2, 0), (2, 1)], []])
-def test_a_small_procedure_is_filtered_exactly(links: list[tuple[int, int]] | None) -> None:
+def test_a_small_procedure_is_filtered_exactly(
+    links: list[tuple[int, int]] | None, chain: Callable[..., Procedure]
+) -> None:
     procedure, words = chain(3, links), words_about(3, seed=1)
     assert_allclose(filtered(procedure, words, 4, 0.1, most=5), exact(procedure, words, 4, 0.1), atol=2e-3)
 
 
 @pytest.mark.parametrize(("most", "gap"), [(1, 0.15), (2, 0.08), (3, 0.03), (4, 0.08)])
-def test_a_group_that_is_cut_into_blocks_is_close_to_exact(most: int, gap: float) -> None:
+def test_a_group_that_is_cut_into_blocks_is_close_to_exact(
+    most: int, gap: float, chain: Callable[..., Procedure]
+) -> None:
     """A chain of five, of which the last part is on since a moment: what is cut apart is a little later."""
     procedure = chain(5)
     gaps = []
@@ -124,14 +105,14 @@ def test_a_group_that_is_cut_into_blocks_is_close_to_exact(most: int, gap: float
     assert np.mean(gaps) < gap
 
 
-def test_components_that_depend_on_each_other_share_a_block() -> None:
+def test_components_that_depend_on_each_other_share_a_block(chain: Callable[..., Procedure]) -> None:
     assert find_blocks(chain(4), 5) == [(0, 1, 2, 3)]
     assert find_blocks(chain(4, links=[]), 5) == [(0,), (1,), (2,), (3,)]
     assert find_blocks(chain(5, links=[(1, 0), (4, 3)]), 5) == [(0, 1), (2,), (3, 4)]
     assert sorted(map(len, find_blocks(chain(7), 3))) == [1, 3, 3]
 
 
-def test_a_part_that_is_seen_says_that_what_it_needs_is_in_place() -> None:
+def test_a_part_that_is_seen_says_that_what_it_needs_is_in_place(chain: Callable[..., Procedure]) -> None:
     only_last = np.log([[1 / 3] * 3, [1 / 3] * 3, [0.1, 0.8, 0.1]])
     seldom = np.log([{"install_unmet": 1e6, "wrong_unmet": 1e6}.get(name, seconds) for name, seconds in RATES.items()])
     beliefs = []
@@ -147,7 +128,7 @@ def test_a_part_that_is_seen_says_that_what_it_needs_is_in_place() -> None:
     assert free[0, 0] > 0.15
 
 
-def test_time_without_a_word_is_the_same_in_one_go_and_tick_by_tick() -> None:
+def test_time_without_a_word_is_the_same_in_one_go_and_tick_by_tick(chain: Callable[..., Procedure]) -> None:
     procedure = chain(3)
     at_once, one_by_one = (Belief(procedure, procedure.variant(), FilterParameters(), 5) for _ in range(2))
     at_once.advance(37)
@@ -158,7 +139,7 @@ def test_time_without_a_word_is_the_same_in_one_go_and_tick_by_tick() -> None:
 
 
 @pytest.mark.parametrize("n", [11, 17, 50, 200])
-def test_any_number_of_components_has_a_belief(n: int) -> None:
+def test_any_number_of_components_has_a_belief(n: int, chain: Callable[..., Procedure]) -> None:
     """Also one long chain, which is cut into blocks. The state that is seen comes out."""
     procedure = chain(n)
     decoder = ProcedureFilter(procedure, None, FilterSettings(block_components=3))
@@ -172,10 +153,10 @@ def test_any_number_of_components_has_a_belief(n: int) -> None:
 
 def test_somebody_who_knows_is_believed(lamp: Procedure) -> None:
     decoder = ProcedureFilter(lamp, "build")
-    decoder.set_component(1, -1)
+    decoder.correct(1, -1)
     assert decoder.state == (0, -1, 0)
     assert decoder.state_probabilities[1].tolist() == [0, 0, 1]
-    decoder.set_component(1, 1)
+    decoder.correct(1, 1)
     assert decoder.component_probabilities[1] == 1
     assert decoder.update([StateDetection(0, 1, 0.3)]) == []
     assert decoder.component_probabilities[1] > 0.9
@@ -206,10 +187,54 @@ def test_removals_are_recognised_and_those_that_nobody_expects_are_called_so(lam
         (5, "completed"),
         (2, "completed"),
     ]
-    undone = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter")
+    undone = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter", unexpected_threshold=0.98)
     assert [(event.step_id, event.kind) for event in undone] == [(0, "completed"), (2, "unexpected")]
     dropped = decode(seen((1, 30), (2, 60), (1, 200)), lamp, "build", "filter", unexpected="drop")
     assert [event.step_id for event in dropped] == [0]
+
+
+def servicing(lamp: Procedure) -> Procedure:
+    """The shade is taken off and put back."""
+    return replace(lamp, variants={"service": Variant("service", (1, 1, 1), (6, 8))})
+
+
+def test_what_was_taken_off_and_put_back_is_not_expected_to_be_taken_off_again(lamp: Procedure) -> None:
+    decoder = ProcedureFilter(servicing(lamp), "service")
+    events = [event for detection in seen((4, 20), (3, 60), (4, 60)) for event in decoder.update([detection])]
+    assert [event.step_id for event in events] == [8, 6]
+    decoder.update([StateDetection(140 + 600, 4, 0.3)], frame=140 + 600)  # a minute later, one doubtful glance
+    assert decoder.component_probabilities[2] > 0.9
+    never_seen_off = ProcedureFilter(servicing(lamp), "service")
+    never_seen_off.update([StateDetection(0, 4, 0.9)], frame=0)
+    never_seen_off.update([StateDetection(600, 4, 0.3)], frame=600)
+    assert never_seen_off.component_probabilities[2] < 0.9
+
+
+def test_steps_that_one_view_shows_are_reported_together(chain: Callable[..., Procedure]) -> None:
+    """The second part needs the first, so it is always a little less probable."""
+    view = seen((1, 30), (3, 40), confidence=0.7)
+    together = decode(view, chain(2), "build", "filter", together_threshold=0.3)
+    apart = decode(view, chain(2), "build", "filter", together_threshold=1.0)
+    assert [event.step_id for event in together] == [event.step_id for event in apart] == [0, 3]
+    assert together[0].frame == together[1].frame == apart[0].frame < apart[1].frame
+
+
+def test_a_detector_that_looks_at_every_fourth_frame_is_believed_as_soon(lamp: Procedure) -> None:
+    dense = seen((1, 100), (2, 100), confidence=0.7)
+    (soon,) = decode(dense, lamp, "build", "filter")
+    (later,) = decode([one for one in dense if one.frame % 4 == 0], lamp, "build", "filter")
+    assert later.step_id == soon.step_id
+    assert abs(later.frame - soon.frame) <= 4
+
+
+def test_frames_of_which_nothing_is_known_need_not_be_fed(lamp: Procedure) -> None:
+    seldom = [one for one in seen((1, 100), (2, 100)) if one.frame % 7 < 2]
+    assert decode(seldom, lamp, "build", "filter") == decode(seldom, lamp, "build", "filter", n_frames=5000)
+
+
+def test_where_people_take_longer_a_step_is_expected_later(lamp: Procedure) -> None:
+    waits = [ProcedureFilter(lamp, "build", FilterSettings(pace=pace)).expected_wait_seconds for pace in (1.0, 2.0)]
+    assert_allclose(waits[1], 2 * waits[0])
 
 
 def test_expected_steps_that_never_came_are_told_at_the_end(lamp: Procedure) -> None:
@@ -220,12 +245,12 @@ def test_expected_steps_that_never_came_are_told_at_the_end(lamp: Procedure) -> 
     assert decoder.finish() == []
 
 
-def test_what_is_seen_without_what_it_needs_tells_that_a_step_was_skipped() -> None:
+def test_what_is_seen_without_what_it_needs_tells_that_a_step_was_skipped(chain: Callable[..., Procedure]) -> None:
     """The frames say of part 0 that it is absent, again and again, while part 1, which needs it, is there."""
     procedure = chain(2)
     decoder = ProcedureFilter(procedure)
     states = (*procedure.states, AssemblyState(4, StateKind.ASSEMBLY, "odd", (0, 1)))
-    decoder.procedure = decoder._evidence._procedure = replace_states(procedure, states)
+    decoder.procedure = decoder._believer._procedure = replace_states(procedure, states)
     events: list[StepEvent] = []
     for frame in range(400):
         events += decoder.update([StateDetection(frame, 4, 0.95)], frame=frame)
@@ -236,7 +261,7 @@ def replace_states(procedure: Procedure, states: tuple[AssemblyState, ...]) -> P
     return replace(procedure, states=states, order={})
 
 
-def test_what_is_expected_next_is_told_with_its_wait(lamp: Procedure) -> None:
+def test_what_is_expected_next_is_told_with_its_wait(lamp: Procedure, chain: Callable[..., Procedure]) -> None:
     wait = ProcedureFilter(chain(3)).expected_wait_seconds
     assert_allclose(wait, np.array([1, 2, 3]) * RATES["install"])
 
@@ -249,20 +274,6 @@ def test_settings_that_make_no_sense_are_refused(lamp: Procedure) -> None:
 
 
 # ---------------------------------------------------------------------- side by side
-def story(procedure: Procedure, seed: int, n_frames: int = 150) -> list[Prediction]:
-    """Predictions with dropped frames, in which networks speak now and then."""
-    rng = np.random.default_rng(seed)
-    found, state = [], 1
-    for tick in range(n_frames):
-        state = min(max(state + int(rng.choice([-1, 0, 0, 0, 0, 0, 1, 1])), 1), 4) if rng.random() < 0.2 else state
-        if rng.random() < 0.2:
-            continue
-        detections = (StateDetection(tick, state, float(rng.uniform(0.3, 1))),) if rng.random() < 0.6 else None
-        outputs = rng.normal(-1, 1, (3, N_OUTPUTS)).astype(np.float32) if rng.random() < 0.5 else None
-        found.append(Prediction(tick, 2 * tick, tick / procedure.fps, detections, None, outputs))
-    return found
-
-
 def learned(procedure: Procedure, seed: int = 0) -> FilterParameters:
     """An emission of random weights."""
     rng, n = np.random.default_rng(seed), procedure.n_components
@@ -274,15 +285,15 @@ def learned(procedure: Procedure, seed: int = 0) -> FilterParameters:
 @pytest.mark.parametrize("variant", ["build", "dismantle"])
 @pytest.mark.parametrize("fitted", [False, True])
 def test_many_settings_side_by_side_give_what_each_gives_alone(
-    lamp: Procedure, tmp_path: Path, variant: str, fitted: bool
+    lamp: Procedure, tmp_path: Path, variant: str, fitted: bool, story: Callable[..., list[Prediction]]
 ) -> None:
     learned(lamp).save(tmp_path / PARAMETERS_FILE)
     tried = [
-        FilterSettings(i, r, u, w, fitted=fitted, folder=tmp_path)
+        FilterSettings(i, r, 0.5, u, w, fitted=fitted, folder=tmp_path)
         for i, r, u, w in ((0.3, 0.6, 0.9, 0.3), (0.6, 0.8, 0.99, 0.5), (0.9, 0.95, 0.999, 0.9))
     ]
     predictions = story(lamp, seed=5)
-    grid = FilterGrid(lamp, variant, tried)
+    grid = ProcedureFilter.batch(lamp, variant, tried)
     for prediction in predictions:
         grid.observe(prediction)
     for own, together in zip(tried, grid.events, strict=True):
@@ -296,7 +307,9 @@ def test_many_settings_side_by_side_give_what_each_gives_alone(
     assert fitted or any(grid.events)
 
 
-def test_a_decoder_that_is_reset_knows_nothing_of_before(lamp: Procedure) -> None:
+def test_a_decoder_that_is_reset_knows_nothing_of_before(
+    lamp: Procedure, story: Callable[..., list[Prediction]]
+) -> None:
     decoder = ProcedureFilter(lamp, "build")
     first = [decoder.observe(prediction) for prediction in story(lamp, seed=2)]
     decoder.reset()
@@ -304,34 +317,9 @@ def test_a_decoder_that_is_reset_knows_nothing_of_before(lamp: Procedure) -> Non
 
 
 # ---------------------------------------------------------------------- what is learned
-@dataclass
-class Taught:
-    """A recording whose networks tell what they see: through outputs that are nearly right."""
-
-    name: str
-    variant: str
-    labels: tuple[StepEvent, ...]
-    states: StateTimeline
-    predictions: list[Prediction]
-
-
-def teach(procedure: Procedure, seed: int) -> Taught:
-    rng = np.random.default_rng(seed)
-    states = [(0, 0, 0), (1, 0, 0), (1, -1, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1)]
-    frames = tuple(int(f) for f in np.cumsum([0, *rng.integers(150, 200, len(states) - 1)]))
-    timeline = StateTimeline(frames, tuple(states))
-    predictions = []
-    for tick in range(0, frames[-1] + 80, 4):
-        outputs = np.full((3, N_OUTPUTS), np.nan, dtype=np.float32)
-        logits = rng.normal(0, 1, (3, 3))
-        logits[np.arange(3), np.array(timeline.at(tick)) % 3] += 2.0
-        outputs[:, 5:8] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        outputs[:, 4], outputs[:, 8:] = 0.0, -1.0
-        predictions.append(Prediction(tick, tick, tick / 10, None, None, outputs))
-    return Taught(f"{seed:02d}_build", "build", (), timeline, predictions)
-
-
-def test_fitting_makes_the_truth_more_probable_and_finds_wrong_parts(lamp: Procedure, tmp_path: Path) -> None:
+def test_fitting_makes_the_truth_more_probable_and_finds_wrong_parts(
+    lamp: Procedure, tmp_path: Path, teach: Callable[..., Any]
+) -> None:
     pytest.importorskip("torch")
     recordings = [teach(lamp, seed) for seed in range(6)]
     settings = ProcedureFilter.fit(recordings[:5], lamp, FilterSettings(), tmp_path)

@@ -74,7 +74,7 @@ def output(parts: list[list[float]], states: list[float], culprits: list[float])
 
 
 def chances(made: CompactDetector, said: CompactOutput) -> list[float]:
-    return [round(float(p), 3) for p in made._class_probabilities(said, said.part_logits_BC3.softmax(-1).numpy())[0]]
+    return [round(float(p), 3) for p in made._class_probabilities(said, said.part_logits_BC3.softmax(-1))[0]]
 
 
 SAID = output(

@@ -314,7 +314,9 @@ def test_a_problem_without_a_cure_still_tells_of_the_others() -> None:
 def test_a_procedure_that_does_not_exist_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match=r"no procedure 'meccanno'; did you mean 'meccano'\?"):
         load_procedure("meccanno")
-    with pytest.raises(InputError, match="no procedure 'xyz'; give the path of a YAML file or one of: industreal, mec"):
+    with pytest.raises(
+        InputError, match="no procedure 'xyz'; give the path of a YAML file or one of: impact, industreal, mec"
+    ):
         load_procedure("xyz")
 
 

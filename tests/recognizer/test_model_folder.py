@@ -53,7 +53,7 @@ def test_half_of_the_bytes_compute_nearly_the_same(
     assert bytes_of(halved) < 0.75 * bytes_of(model_folder)  # small networks have many short vectors, which stay
     ours, theirs = load_model(halved).networks, load_model(model_folder).networks
     assert ours.stream is not None
-    assert all(p.dtype == torch.float32 for p in ours.stream.parameters())
+    assert all(p.dtype == torch.float32 for p in ours.stream.model.parameters())
     images = [View(image) for image in np.random.default_rng(0).integers(0, 255, (4, 32, 32, 3), dtype=np.uint8)]
     np.testing.assert_allclose(ours.encode(images), theirs.encode(images), atol=0.02)
     half_found, found = (n.detect(images, range(4)) for n in (replace_floor(ours), replace_floor(theirs)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,9 @@ from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.errors import InputError
+from stormpsr.evaluation.alarms import Alarms
 from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer import tuning
 from stormpsr.recognizer.model_folder import RecognizerModel
 from stormpsr.recognizer.offline import (
     LabelledPredictions,
@@ -150,3 +154,43 @@ def test_the_variant_is_given_named_or_guessed(lamp: Procedure) -> None:
     assert check_variant(lamp, "camera", None) == ("build", True)
     with pytest.raises(InputError, match="no variant"):
         check_variant(lamp, "camera", "repair")
+
+
+# ---------------------------------------------------------------------- alarms
+class Alarming:
+    """An hour of video with five wrong parts. Its events are thresholds, of which all is known."""
+
+    states = object()
+
+    def __init__(self, found: dict[float, int], false: dict[float, int]) -> None:
+        self._found, self._false = found, false
+
+    def result(self, events: list[float], procedure: object, *, alarming: bool) -> SimpleNamespace:
+        (threshold,) = events
+        found, false = self._found[threshold], self._false[threshold]
+        return SimpleNamespace(alarms=Alarms(3600.0, 5, found, (1.0,) * found, false, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("most", "threshold"),
+    [(9.0, 0.3), (4.0, 0.6), (2.5, 0.9), (0.0, 0.99)],  # the last one: all are too loud, so the quietest
+)
+def test_the_threshold_of_alarms_finds_most_within_what_false_alarms_allow(
+    monkeypatch: pytest.MonkeyPatch, most: float, threshold: float
+) -> None:
+    values = METHODS["filter"].decoder_class.alarm_grid["wrong_threshold"]
+    loud = {value: 8 if value < 0.6 else 4 if value < 0.9 else 2 if value < 0.99 else 1 for value in values}
+    found = {value: 5 if value < 0.6 else 4 if value < 0.9 else 2 if value < 0.99 else 1 for value in values}
+    monkeypatch.setattr(
+        tuning, "_events_of", lambda model, method, one, tried: [[own.wrong_threshold] for own in tried]
+    )
+    parts: Any = [(SimpleNamespace(procedure=None), [Alarming(found, loud)])]
+    settings, alarms = tuning.choose_alarms(parts, "filter", METHODS["filter"].settings(), most)
+    assert settings.wrong_threshold == threshold
+    assert alarms is not None
+    assert alarms.wrong_false == loud[threshold]
+
+
+def test_a_method_without_alarms_keeps_its_settings() -> None:
+    own = METHODS["average"].settings()
+    assert tuning.choose_alarms([], "average", own, 4.0) == (own, None)

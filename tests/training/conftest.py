@@ -61,14 +61,15 @@ def picture(bits: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     return image
 
 
-def write_recording(folder: Path, procedure: Procedure, seed: int) -> None:
+def write_recording(folder: Path, procedure: Procedure, seed: int, first: int = 0) -> None:
+    """`first`: the number of the first image; labels begin at 0 all the same."""
     import cv2
 
     rng = np.random.default_rng(seed)
     starts = (0, *np.sort(rng.choice(np.arange(10, 50, 8), 3, replace=False)).tolist())
     timeline = StateTimeline(starts, ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1)))
     (folder / "rgb").mkdir(parents=True)
-    for frame in range(FRAMES):
+    for frame in range(first, FRAMES):
         cv2.imwrite(str(folder / "rgb" / f"{frame:06d}.png"), picture(timeline.at(frame), rng)[:, :, ::-1])
     write_states(folder / "PSR_labels_raw.csv", timeline, procedure)
     write_steps(folder / "PSR_labels.csv", steps_from_states(timeline, procedure, with_errors=False), procedure)
@@ -82,6 +83,18 @@ def world(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> Path:
     for split, n in (("train", 3), ("val", 2)):
         for i in range(n):
             write_recording(root / split / f"{i:02d}_build", lamp, seed=10 * n + i)
+    return root
+
+
+@pytest.fixture(scope="session")
+def whole_world(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> Path:
+    """Recordings of all three splits; in one to train on and one to test, the first images are missing."""
+    root = tmp_path_factory.mktemp("whole_world")
+    lamp.save(root / "procedure.yaml")
+    for split, n in (("Train", 3), ("Val", 2), ("Test", 3)):
+        for i in range(n):
+            first = 5 if i == 0 and split != "Val" else 0
+            write_recording(root / split / f"{split.lower()}{i}_build", lamp, seed=10 * len(split) + i, first=first)
     return root
 
 

@@ -238,3 +238,27 @@ def test_the_learning_rate_rises_then_falls_to_nearly_nothing() -> None:
 def test_settings_that_make_no_sense_are_refused(name: str, value: float) -> None:
     with pytest.raises(InputError):
         replace(TrainingSettings(), **{name: value})  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- presets
+def test_the_published_recipe_trains_for_epochs_of_all_frames() -> None:
+    from stormpsr.training.tasks.detector import detector_presets, load_detector_preset
+
+    assert detector_presets() == ["yolov8m-published"]
+    preset = load_detector_preset("yolov8m-published")
+    assert (preset.detector, preset.network["model"]) == ("yolov8", "yolov8m")
+    settings = preset.settings(1600, {"seed": 3}, {})
+    assert (settings.optimiser, settings.learning_rate, settings.seed) == ("adam", 0.0005, 3)
+    assert (settings.steps, settings.epoch_steps, settings.warmup_steps) == (5000, 100, 50)  # batches of 16
+    assert (settings.augmentation.scale, settings.augmentation.shift, settings.augmentation.flip) == (0.2, 0, 0)
+    assert preset.settings(1600, {"learning_rate": 0.1, "steps": 7}, {"batch_size": 8}).steps == 7
+
+
+def test_an_unknown_preset_and_an_unknown_section_are_refused(tmp_path: Path) -> None:
+    from stormpsr.training.tasks.detector import load_detector_preset
+
+    with pytest.raises(InputError, match="there is no preset 'yolov8m-publised' of a detector; did you mean"):
+        load_detector_preset("yolov8m-publised")
+    (tmp_path / "mine.yaml").write_text("detector: compact\nnetwerk: {}\n")
+    with pytest.raises(InputError, match="netwerk"):
+        load_detector_preset(str(tmp_path / "mine.yaml"))

@@ -170,6 +170,24 @@ def test_wrong_states_at_the_ends_of_a_clip_cost_something() -> None:
     assert losses[0] < 0.01 < 1 < losses[1]
 
 
+def test_wrong_parts_count_as_often_as_they_are_told_to() -> None:
+    """Two parts that nobody can tell: with a weight of 3, a part that sits wrongly is three quarters of the mean."""
+    mask_BN, label_BC = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2)
+    state_BNC = torch.tensor([[[-1, 1], [-1, 1]]], dtype=torch.int8)
+    read_3 = torch.tensor([0.0, 2.0, 0.0])  # right about the second part, wrong about the first
+
+    class SaysCorrect(torch.nn.Module):
+        def with_states(self, clip: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.full((1, 2), -30.0), read_3.expand(1, 2, 2, 3), read_3.expand(1, 2, 2, 3)
+
+    ends_BC2 = states_at_ends(state_BNC, mask_BN)
+    log_correct, log_wrong = (float(read_3.log_softmax(0)[k]) for k in (1, 2))
+    for weight in (1.0, 3.0):
+        found = clip_loss(SaysCorrect(), torch.zeros(1, 2, 4), mask_BN, label_BC, state_BNC, ends_BC2, 1.0, weight)
+        mean = -(weight * log_wrong + log_correct) / (weight + 1)
+        assert float(found) == pytest.approx(2 * (mean + 2 * mean), rel=1e-4)
+
+
 def test_the_motion_of_crops_stays_within_its_bounds() -> None:
     strength = STRENGTHS["strong"]
     motion = draw_motion(500, strength, torch.Generator().manual_seed(0), torch.device("cpu"))

@@ -30,8 +30,16 @@ def train_command(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the detector. Interrupted training is resumed.")],
     detector: Annotated[
-        str, typer.Option(help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class.")
-    ] = "compact",
+        str | None,
+        typer.Option(
+            help="compact, yolox (libreyolo, MIT), yolov8 (ultralytics, AGPL), or package.module:Class.",
+            show_default="compact",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="yolov8m-published (IndustReal's recipe), or a YAML file; other options go before it."),
+    ] = None,
     procedure: options.DataProcedureOption = None,
     boxes: options.BoxesOption = None,
     images: options.ImagesOption = None,
@@ -71,7 +79,7 @@ def train_command(
     from stormpsr.detectors.base import TorchDetector
     from stormpsr.detectors.registry import make_detector
     from stormpsr.training.fit import FitOptions
-    from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
+    from stormpsr.training.tasks.detector import DetectorPreset, load_detector_preset, train_detector
 
     if (out / "config.yaml").is_file():
         raise InputError("a trained detector is there already", path=out, cure="choose another folder, or delete it")
@@ -82,11 +90,15 @@ def train_command(
     val = read_frames(data, "val", loaded, boxes_folder=boxes, on_note=notes.append)
     print_notes(notes)
     train = replace(train, images=tuple(image for folder in images or () for image in read_images(folder, loaded)))
-    batch = BatchSettings(**options.given(batch_size=batch_size, negative_ratio=negative_ratio))
-    own = options.given(steps=steps, learning_rate=learning_rate)
-    settings = TrainingSettings(seed=seed, batch=batch, **own)
+    chosen = DetectorPreset("compact") if preset is None else load_detector_preset(preset)
+    if detector is not None and preset is not None and detector != chosen.detector:
+        raise InputError(f"preset {preset!r} is of a {chosen.detector} detector", cure="leave --detector out")
+    detector = detector or chosen.detector
+    own = options.given(steps=steps, learning_rate=learning_rate, seed=seed)
+    batch = options.given(batch_size=batch_size, negative_ratio=negative_ratio)
+    settings = chosen.settings(len(train.readable) + len(train.unreadable), own, batch)
     torch.manual_seed(seed)  # for the layers that begin with random numbers
-    made = make_detector(detector, loaded, options.settings_of(setting or []))
+    made = make_detector(detector, loaded, {**chosen.network, **options.settings_of(setting or [])})
     if not as_json:
         typer.echo(
             f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "

@@ -1,22 +1,33 @@
-"""`stormpsr labels`: audit and convert label files."""
+"""`stormpsr labels`: audit, count and convert label files."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import DataProcedureOption, ForceFlag, lines_of, procedure_of
-from stormpsr.cli.output import JsonFlag, answer, counted, print_json, print_notes
+from stormpsr.cli.options import (
+    PLOTS,
+    AnySplit,
+    DataProcedureOption,
+    ForceFlag,
+    check_output,
+    lines_of,
+    procedure_of,
+)
+from stormpsr.cli.output import JsonFlag, answer, counted, number, print_json, print_notes, print_table
 from stormpsr.errors import InputError
+
+if TYPE_CHECKING:
+    from stormpsr.data.label_statistics import LabelStatistics, Spread
 
 # what a raw file is converted to, and whether with the incorrect installs
 _CONVERTED = (("PSR_labels.csv", False), ("PSR_labels_with_errors.csv", True))
 
-app = typer.Typer(help="Check and convert label files.", no_args_is_help=True)
+app = typer.Typer(help="Check, count and convert label files.", no_args_is_help=True)
 
 
 @app.command("check")
@@ -67,6 +78,78 @@ def check(
             )
     if audit.n_errors:
         raise typer.Exit(1)
+
+
+@app.command("stats")
+def stats(
+    folder: Annotated[Path, typer.Argument(help="A folder of recordings.")],
+    procedure: DataProcedureOption = None,
+    split: AnySplit = None,
+    plot: Annotated[Path | None, typer.Option(help="Also plot how often each step occurs (.png, .svg, .pdf).")] = None,
+    per_step: Annotated[bool, typer.Option("--per-step", help="Also print how often each step occurs.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Count steps, errors and states.
+
+    Correct completions, installations, removals and incorrect installations, how far apart completions are, and how
+    many states the assembly goes through; by split, and by step.
+
+    Example: stormpsr labels stats data/meccano_psr --procedure meccano --plot distribution.png
+    """
+    from stormpsr.data.label_statistics import label_statistics
+
+    check_output(plot, *PLOTS)
+    loaded = procedure_of(folder, procedure)
+    found = label_statistics(folder, loaded, split)
+    if plot is not None:
+        from stormpsr.evaluation.plots import plot_label_distribution
+
+        plot_label_distribution(found, loaded, plot)
+    if as_json:
+        print_json({**found.to_dict(), "plot": None if plot is None else str(plot)})
+        return
+    _print_statistics(found, f"{folder}, procedure {loaded.name!r}")
+    if per_step:
+        rows = [
+            [step_id, loaded.step(step_id).description, *(counts.get(name, 0) for name in found.splits)]
+            for step_id, counts in found.steps.items()
+        ]
+        print_table("How often", ["id", "step", *found.splits], rows, right=(0, *range(2, 2 + len(found.splits))))
+    if plot is not None:
+        typer.echo(f"written: {plot}")
+
+
+def _print_statistics(found: LabelStatistics, title: str) -> None:
+    """A column per split."""
+    splits = list(found.splits.values())
+    rows: list[list[object]] = [["recordings", *(own.n_recordings for own in splits)]]
+    for name, key in (
+        ("correct completions", "completed"),
+        ("  installations", "installed"),
+        ("  removals", "removed"),
+        ("incorrect installations", "incorrect"),
+    ):
+        rows.append([name, *(_spread(getattr(own, key)) for own in splits)])
+    rows += [
+        ["states", *(own.n_states for own in splits)],
+        ["  that have a class", *(own.n_listed_states for own in splits)],
+        ["  with a wrong part", *(own.n_wrong_states for own in splits)],
+        ["mean length (s)", *(number(own.mean_seconds, 1) for own in splits)],
+    ]
+    print_table(title, ["", *found.splits], rows, right=range(1, 1 + len(splits)))
+    deciles = [[name, *(number(value, 0) for value in own.seconds_between)] for name, own in found.splits.items()]
+    columns = ["", *(f"{10 * k} %" for k in range(1, 10))]
+    known = [row for row in deciles if len(row) > 1]
+    if known:
+        print_table("Seconds between completions, deciles", columns, known, right=range(1, 10))
+
+
+def _spread(spread: Spread | None) -> str:
+    """`391 (19.6 ± 4.2)`, the mean and deviation per recording."""
+    if spread is None:
+        return "–"
+    deviation = "" if spread.deviation is None else f" ± {spread.deviation:.1f}"
+    return f"{spread.total} ({spread.mean:.1f}{deviation})"
 
 
 def _names_in(source: Path) -> list[str]:

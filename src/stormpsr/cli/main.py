@@ -16,6 +16,8 @@ import typer
 from stormpsr import __version__
 from stormpsr.cli import (
     boxes,
+    compare,
+    data,
     decode,
     demo,
     detect,
@@ -27,8 +29,10 @@ from stormpsr.cli import (
     oracle,
     procedure,
     report,
+    reproduce,
     run,
     score,
+    station,
     synth,
     train,
     tune,
@@ -52,17 +56,21 @@ app.add_typer(procedure.app, name="procedure")
 app.add_typer(labels.app, name="labels")
 app.add_typer(model.app, name="model")
 app.command("score")(score.score_command)
+app.command("compare")(compare.compare_command)
 app.command("decode")(decode.decode_command)
 app.command("oracle")(oracle.oracle_command)
 app.add_typer(synth.app, name="synth")
+app.add_typer(data.app, name="data")
 app.add_typer(boxes.app, name="boxes")
 app.add_typer(detect.app, name="detect")
 app.command("demo")(demo.demo_command)
 app.command("train")(train.train_command)
 app.add_typer(embed.app, name="embed")
 app.command("run")(run.run_command)
+app.add_typer(station.app, name="station")
 app.command("tune")(tune.tune_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("reproduce")(reproduce.reproduce_command)
 app.command("export")(export.export_command)
 app.command("report")(report.report_command)
 

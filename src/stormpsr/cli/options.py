@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------------- options
 PLOTS = (".png", ".svg", ".pdf")  # how the name of a plot may end
-_PROCEDURE = "A shipped procedure (industreal, meccano) or a YAML file."
+_PROCEDURE = "A shipped procedure (industreal, meccano, impact) or a YAML file."
 _RECORDINGS = "Which recordings to use."
 
 ModelArgument = Annotated[
@@ -32,6 +35,10 @@ DataOption = Annotated[Path, typer.Option("--data", "-d", help="Folder of record
 ProcedureOption = Annotated[str, typer.Option("--procedure", "-p", help=_PROCEDURE)]
 DataProcedureOption = Annotated[
     str | None, typer.Option("--procedure", "-p", help=_PROCEDURE, show_default="procedure.yaml in the data")
+]
+LabelsArgument = Annotated[Path, typer.Argument(help="PSR_labels.csv, or a folder of recordings.")]
+MissingOption = Annotated[
+    Literal["error", "empty", "skip"], typer.Option(help="What to do with recordings that have no predictions.")
 ]
 VariantOption = Annotated[
     str | None,
@@ -80,6 +87,9 @@ CacheOption = Annotated[
     Path | None, typer.Option(help="Folder in which predictions are kept.", show_default="in the user's cache")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
+MeasuredThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads.", show_default="measured, and again while it runs")
+]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 
 # how to train: `stormpsr train` and `stormpsr detect train`
@@ -138,6 +148,7 @@ PACKAGES = {  # what a command looks for before it begins, by the extra that ins
     "plot": ("matplotlib", "sklearn"),
     "synth": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
     "detect": _NETWORKS,
+    "station": ("starlette", "uvicorn"),
     "train": (*_NETWORKS, "lightning"),
     "edge": ("onnxruntime", "cv2", "PIL", "av"),
     "openvino": ("openvino", "cv2", "PIL", "av"),
@@ -162,6 +173,18 @@ def use_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def measured_threads() -> AbstractContextManager[None]:
+    """As many threads as are fastest on this machine, now and later; exported networks choose for themselves."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    import torch
+
+    from stormpsr.recognizer.threads import MeasuredThreads
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return MeasuredThreads(torch.set_num_threads, cores, time.perf_counter)
 
 
 def load(

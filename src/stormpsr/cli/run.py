@@ -51,16 +51,15 @@ def run_command(
     ] = None,
     temporal_stride: options.TemporalStride = None,
     detector_stride: options.DetectorStride = None,
-    threads: Annotated[
-        int, typer.Option(min=1, help="CPU threads. A single stream gains little from more than one.")
-    ] = 1,
+    threads: options.MeasuredThreadsOption = None,
     device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Recognise steps live, as they are completed.
 
     Recognition starts at the first frame; running the same command again replaces the files it wrote. If a camera is
-    faster than the model, frames are skipped. Ctrl-C stops a camera. --json prints one line per step.
+    faster than the model, frames are skipped; one that is gone is opened again. Ctrl-C stops a camera. --json prints
+    one line per step.
 
     Example: stormpsr run models/vehicle recording.mp4 --out steps.csv --save annotated.mp4
     """
@@ -71,7 +70,7 @@ def run_command(
         raise InputError(f"{len(words)} arguments: {' '.join(words)}", cure="give [MODEL] SOURCE, then the options")
     model, text = words if len(words) == 2 else (DEFAULT_MODEL, words[0])
     options.check_output(out, ".csv")
-    loaded = options.load(model, temporal_stride, detector_stride, threads, device)
+    loaded = options.load(model, temporal_stride, detector_stride, threads or 1, device)
     source = _open(text, loaded, fps)
     for path in (out, save):
         if path is not None and source.is_live and path.exists():
@@ -83,6 +82,8 @@ def run_command(
         others = ", ".join(loaded.procedure.variants)
         typer.echo(f"note: assuming variant {chosen!r} (choose with --variant: {others})", err=True)
     recognizer = Recognizer.of(loaded, method, chosen, unexpected=unexpected)
+    if threads is None:
+        recognizer.threads = options.measured_threads()
     if not as_json:
         typer.echo(f"{source.name}: {loaded.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
     watch = Watch(recognizer, source, print_json_line if as_json else print_line, out=out, save=save)

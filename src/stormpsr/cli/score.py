@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import PLOTS, AnySplit, ProcedureOption, Protocol, check_output
+from stormpsr.cli.options import (
+    PLOTS,
+    AnySplit,
+    LabelsArgument,
+    MissingOption,
+    ProcedureOption,
+    Protocol,
+    check_output,
+)
 from stormpsr.cli.output import (
     SCORE_COLUMNS,
     JsonFlag,
@@ -28,9 +36,13 @@ if TYPE_CHECKING:
 
 
 def score_command(
-    labels: Annotated[Path, typer.Argument(help="PSR_labels.csv, or a folder of recordings.")],
+    labels: LabelsArgument,
     events: Annotated[
-        Path, typer.Argument(help="Predicted steps in the same format, or a folder with a file per recording.")
+        Path,
+        typer.Argument(
+            help="Predicted steps in the same format, a folder with a file per recording, or one table "
+            "recording,frame,step_id for a folder of recordings."
+        ),
     ],
     procedure: ProcedureOption,
     protocol: Protocol = "paper",
@@ -45,9 +57,7 @@ def score_command(
     variant: Annotated[
         str | None, typer.Option(help="Variant of all recordings.", show_default="the one in a recording's name")
     ] = None,
-    missing: Annotated[
-        Literal["error", "empty", "skip"], typer.Option(help="What to do with recordings that have no predictions.")
-    ] = "error",
+    missing: MissingOption = "error",
     per_step: Annotated[bool, typer.Option("--per-step", help="Also print a table of steps.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the scores: .json (all) or .csv (per recording).")

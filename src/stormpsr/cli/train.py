@@ -33,7 +33,8 @@ def train_command(
     override: options.OverrideOption = None,
     renders: options.ImagesOption = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder for decoded frames; runs can share it.", show_default="in OUT")
+        Path | None,
+        typer.Option(help="Folder for decoded frames and embeddings; runs can share it.", show_default="in OUT"),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     dry_run: Annotated[
@@ -103,7 +104,8 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
 
     order = stages.stages_of(run.config)
     left = check_run(run, names, skip_finished=skip_finished)
-    for note in (*run.data.notes(run.config), *(stages.key_frame_sampler(run).notes if "encoder" in left else ())):
+    samples = "encoder" in left and run.config.train_encoder.epochs > 0
+    for note in (*run.data.notes(run.config), *(stages.key_frame_sampler(run).notes if samples else ())):
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
     with Bar(logged=True) as bar:
@@ -142,6 +144,8 @@ def _show_results(done: dict[str, Path], as_json: bool) -> None:
         said = ", ".join(f"{key} {value:.3f}" for key, value in figures.items())
         epoch = metrics[name]["epoch"] + 1
         best = f"best epoch {epoch}" if epoch else "no epoch was better than before"
+        if metrics[name].get("trained") is False:
+            best = "kept as it began, without training"
         typer.echo(f"{name}: {best}: {said}: {folder}")
 
 
@@ -157,7 +161,7 @@ def _show_plan(run: Run, names: list[StageName], as_json: bool, *, skip_finished
     print_table(
         f"{run.config.name}: {len(run.data.train)} recordings to train on, {len(run.data.val)} to choose by, "
         f"{len(plan.states)} states, {run.data.procedure.n_components} components",
-        ["stage", "recordings", "batch", "batches per epoch", "epochs", "s per batch", "minutes"],
+        ["stage", "recordings", "batch", "batches per epoch", "epochs", "s per batch", "memory", "minutes"],
         [
             [
                 stage.name,
@@ -166,11 +170,12 @@ def _show_plan(run: Run, names: list[StageName], as_json: bool, *, skip_finished
                 stage.batches_per_epoch,
                 stage.epochs,
                 f"{stage.seconds_per_batch:.2f}",
+                f"{stage.memory_bytes / 1e9:.1f} GB",
                 f"{stage.minutes:.1f}",
             ]
             for stage in plan.stages
         ],
-        right=range(1, 7),
+        right=range(1, 8),
     )
     total = sum(stage.minutes for stage in plan.stages)
     typer.echo(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +13,7 @@ from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table, with_interval
 
 if TYPE_CHECKING:
+    from stormpsr.evaluation.alarms import Alarms
     from stormpsr.evaluation.summary import GroupSummary
     from stormpsr.recognizer.tuning import Scored
 
@@ -37,6 +40,9 @@ def tune_command(
     among: Annotated[
         int, typer.Option(min=1, help="Of the N best settings, take the most typical one; with 1, --slack decides.")
     ] = 1,
+    most_false_alarms: Annotated[
+        float, typer.Option(min=0, help="Most false alarms of wrong parts per hour, for methods that give alarms.")
+    ] = 4.0,
     method: options.MethodsOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Image of F1 against delay (.png).", show_default="tuning.png in MODEL")
@@ -60,6 +66,7 @@ def tune_command(
         best_method,
         check_objective,
         choose,
+        choose_alarms,
         cross_fitted,
         learns_from,
         pareto_front,
@@ -77,16 +84,26 @@ def tune_command(
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
     summaries: dict[str, GroupSummary] = {}
+    alarms: dict[str, Alarms | None] = {}
     for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
-        with (
-            cross_fitted(loaded, name, labelled, lambda note: typer.echo(f"note: {note}", err=True)) as (parts, tried),
-            Bar(f"tuning {name}", enabled=not as_json) as bar,
-        ):
-            scored[name] = score_settings(parts, name, tried, on_progress=bar.count)
-            chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
-            summaries[name] = summary_of(parts, name, chosen[name].settings)
-        if learns_from(name, labelled) and not dry_run:  # what was chosen without a recording is used with all of them
-            resolve_method(name).decoder_class.fit(labelled, loaded.procedure, chosen[name].settings, loaded.path)
+        with Bar(f"tuning {name}", enabled=not as_json, logged=True) as bar:
+            scratch = options.cache_folder(cache) / "fitting"
+            fitting = cross_fitted(loaded, name, labelled, _note, scratch=scratch, on_progress=bar.named)
+            with fitting as (parts, tried):
+                scored[name] = score_settings(parts, name, tried, on_progress=partial(bar.named, f"tuning {name}"))
+                chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
+                settings, alarms[name] = choose_alarms(parts, name, chosen[name].settings, most_false_alarms)
+                chosen[name] = replace(chosen[name], settings=settings)
+                summaries[name] = summary_of(parts, name, settings)
+                if learns_from(name, labelled) and not dry_run:
+                    # what was chosen without a recording is used with all of them
+                    resolve_method(name).decoder_class.fit(
+                        labelled,
+                        loaded.procedure,
+                        chosen[name].settings,
+                        loaded.path,
+                        partial(bar.named, f"{name} learns from all recordings"),
+                    )
     if len(labelled) < _FEW:
         typer.echo(
             f"note: {counted(len(labelled), 'recording')} to tune on: settings chosen on fewer than {_FEW} may fit "
@@ -96,6 +113,7 @@ def tune_command(
     about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
         rules = {"max_delay_seconds": max_delay, "slack": slack, "among": among}
+        rules["most_false_alarms_per_hour"] = most_false_alarms
         # only a comparison of all methods says which one is to decide; one that has not learned is none to compare
         ready = {name: own for name, own in chosen.items() if getattr(own.settings, "fitted", True)}
         best = best_method(ready, objective) if set(chosen) >= set(loaded.methods) else None
@@ -107,6 +125,7 @@ def tune_command(
                 "chosen": _plain(name, best),
                 "f1_interval": [summaries[name].f1_interval.low, summaries[name].f1_interval.high],
                 "n_settings": len(scored[name]),
+                "alarms": None if (told := alarms[name]) is None else told.to_dict(),
                 "pareto_front": [_plain(name, one) for one in pareto_front(scored[name])],
             }
             for name, best in chosen.items()
@@ -114,10 +133,14 @@ def tune_command(
         print_json({**about, "stored": not dry_run, "methods": methods, "plot": None if drawn is None else str(drawn)})
         return
     title = f"{data.name}, {split} ({counted(len(labelled), 'recording')}), objective {objective}"
-    _print_chosen(scored, chosen, summaries, title)
+    _print_chosen(scored, chosen, summaries, alarms, title)
     if drawn is not None:
         typer.echo(f"drawn: {drawn}")
     typer.echo("nothing was stored" if dry_run else f"stored: {loaded.path / 'recognizer.yaml'}")
+
+
+def _note(note: str) -> None:
+    typer.echo(f"note: {note}", err=True)
 
 
 def _plain(method: str, scored: Scored) -> dict[str, Any]:
@@ -148,12 +171,17 @@ def _draw(
 
 
 def _print_chosen(
-    scored: dict[str, list[Scored]], chosen: dict[str, Scored], summaries: dict[str, GroupSummary], title: str
+    scored: dict[str, list[Scored]],
+    chosen: dict[str, Scored],
+    summaries: dict[str, GroupSummary],
+    alarms: dict[str, Alarms | None],
+    title: str,
 ) -> None:
     """A column per method, so that the table fits into 80 columns."""
     from stormpsr.decoding.methods import resolve_method, title_of
 
-    grids = {name: resolve_method(name).grid for name in chosen}
+    classes = {name: resolve_method(name).decoder_class for name in chosen}
+    grids = {name: {**own.grid, **own.alarm_grid} for name, own in classes.items()}
     settings = dict.fromkeys(setting for grid in grids.values() for setting in grid)
     rows = [["settings tried", *(str(len(scored[name])) for name in chosen)]]
     for setting in settings:
@@ -167,6 +195,12 @@ def _print_chosen(
         ["F1 (95 % interval)", *(with_interval(group, group.f1, group.f1_interval, 3) for group in groups)],
         ["tau (s)", *(number(group.delay_seconds, 1) for group in groups)],
     ]
+    if any(alarms.values()):
+        told = [alarms[name] for name in chosen]
+        rows += [
+            ["wrong parts found", *(f"{one.wrong_found} of {one.wrong_placements}" if one else "" for one in told)],
+            ["false alarms per hour", *(number(one.wrong_false_per_hour, 1) if one else "" for one in told)],
+        ]
     print_table(title, ["", *map(title_of, chosen)], rows, right=range(1, len(chosen) + 1))
 
 

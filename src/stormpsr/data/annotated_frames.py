@@ -1,7 +1,7 @@
 """Frames to train and score a detector with: those in which a person could read the state, with boxes, and the others.
 
-Boxes come from `OD_labels.json` inside each recording (COCO), or from a folder of MECCANO's `NAME_GT.csv`, whose boxes
-take the class of the labelled state. What is wrong with them is said before anything is trained.
+Boxes come from `OD_labels.json` (COCO) or `NAME_GT.csv` (MECCANO's) inside each recording, or from a folder of the
+latter, whose boxes take the class of the labelled state. What is wrong with them is said before anything is trained.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from stormpsr.data.boxes import Box, LabelledBox, centre_boxes_file, read_centre_boxes
+from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX, Box, LabelledBox, centre_boxes_file, read_centre_boxes
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
 from stormpsr.data.images import Image
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
@@ -76,7 +76,7 @@ def read_frames(
     readable = tuple(frame for part in parts for frame in part.readable)
     if not readable:
         where = "" if split is None else f" of split {split!r}"
-        cure = f"each recording needs {COCO_FILE}, or give the folder that holds NAME_GT.csv"
+        cure = f"each recording needs {COCO_FILE} or NAME_GT.csv, or give the folder that holds the latter"
         raise InputError(f"no boxes in any recording{where}", path=boxes_folder or root, cure=cure)
     unreadable = tuple(frame for part in parts for frame in part.unreadable)
     return FrameSet(procedure, readable, unreadable, sum(part.n_without_class for part in parts))
@@ -86,7 +86,13 @@ def boxes_file(recording: RecordingFolder, boxes_folder: Path | None) -> Path | 
     """Where the boxes of a recording are, inside it or in a folder of `NAME_GT.csv`; None if nobody drew any."""
     if boxes_folder is not None:
         return centre_boxes_file(boxes_folder, recording.name, recording.split)
-    return path if (path := recording.path / COCO_FILE).is_file() else None
+    return boxes_inside(recording.path)
+
+
+def boxes_inside(folder: Path) -> Path | None:
+    """The file of boxes in a recording's own folder."""
+    places = (folder / COCO_FILE, folder / f"{folder.name}{CENTRE_BOXES_SUFFIX}")
+    return next((path for path in places if path.is_file()), None)
 
 
 def read_boxes(

@@ -18,6 +18,7 @@ from stormpsr.data.labels import OnNote, StateTimeline, parse_frame, parse_numbe
 from stormpsr.errors import InputError, errors_at
 from stormpsr.procedure.model import Procedure
 
+CENTRE_BOXES_SUFFIX = "_GT.csv"
 _LEAST_INSIDE = 0.5  # share of a box's area; published boxes reach up to a seventh of the image beyond its border
 
 
@@ -113,8 +114,9 @@ def centre_boxes_file(folder: Path, recording: str, split: str | None) -> Path |
     """The `NAME_GT.csv` of a recording somewhere below a folder, of the recording's own split if there are several."""
     if not folder.is_dir():
         raise InputError("there is no such folder", path=folder, cure="give the folder that holds NAME_GT.csv")
-    found = sorted(path for path in folder.rglob("*_GT.csv") if path.name == f"{recording}_GT.csv")
-    chosen = [path for path in found if path.parent.name == split] or found
+    name = f"{recording}{CENTRE_BOXES_SUFFIX}"
+    found = sorted(path for path in folder.rglob(f"*{CENTRE_BOXES_SUFFIX}") if path.name == name)
+    chosen = [path for path in found if path.parent.name.lower() == split] or found
     if len(chosen) > 1:
         listed = ", ".join(str(path.relative_to(folder)) for path in chosen)
         raise InputError(f"several files for recording {recording!r}: {listed}", path=folder)

@@ -2,7 +2,8 @@
 
 `OD_labels.json` inside a recording has the state's class as category, as in IndustReal. `annotations.json` beside
 single images, as `stormpsr synth states` writes it or an annotation tool exports it, has categories with names: a
-category is a state of the procedure by its name if all names fit, else by its id. An annotation may carry the state of
+category is a state of the procedure by its name, and a name that is not a state's is refused: ids mean something else
+in every program. An annotation may carry the state of
 every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in an image of the error class.
 """
 
@@ -155,19 +156,17 @@ def read_coco_boxes(path: str | Path, procedure: Procedure) -> list[LabelledBox]
 
 
 def class_of_category(coco: Coco, procedure: Procedure, path: Path) -> dict[int, int | None]:
-    """Category id -> state class, None for `unlisted` ones. Tools renumber categories, so names go before ids."""
+    """Category id -> state class, None for `unlisted` ones. Tools renumber categories, so names count, not ids."""
     by_name = {state.name: state.state_class for state in procedure.states if state.kind is not StateKind.BACKGROUND}
     listed = {number: name for number, name in coco.categories.items() if name != UNLISTED}
     found: dict[int, int | None] = {number: None for number, name in coco.categories.items() if name == UNLISTED}
-    if all(name in by_name for name in listed.values()):
-        return found | {number: by_name[name] for number, name in listed.items()}
-    known = set(by_name.values())
     used = {box.category_id for box in coco.boxes}
     for number, name in listed.items():
-        if number in used and number not in known:
-            cure = f"the states of {procedure.name!r} are called {', '.join(list(by_name)[:3])}, ..."
+        if number in used and name not in by_name:
+            named = f"the states of {procedure.name!r} are called {', '.join(list(by_name)[:3])}, ..."
+            cure = f"{named}; 'stormpsr data renders --ids' says what ids of another program mean"
             raise InputError(f"category {name!r} is not a state", path=path, cure=cure)
-    return found | {number: number for number in listed if number in known}
+    return found | {number: by_name[name] for number, name in listed.items() if name in by_name}
 
 
 @dataclass(frozen=True, slots=True)

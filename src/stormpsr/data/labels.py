@@ -166,6 +166,55 @@ def read_step_rows(
     return _in_order(rows, lambda event: (event.frame, event.step_id), path, on_note)
 
 
+def read_step_table(
+    path: str | Path, procedure: Procedure | None = None, *, on_note: OnNote | None = None
+) -> dict[str, list[StepEvent]]:
+    """The step events of many recordings in one file, by recording: rows of `recording, frame, step_id`.
+
+    A first row that is no event is a header; it may name the columns in another order, and a `confidence`.
+    """
+    rows: dict[str, list[tuple[int, StepEvent]]] = {}
+    places: dict[str, int] | None = None
+    for line, row in read_rows(path, on_note):
+        if places is None:
+            places = _table_columns(row, path, line)
+            if row[places["frame"]].lower() == "frame":
+                continue
+        with errors_at(path, line):
+            if len(row) <= max(places.values()):
+                columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
+                raise InputError(f"a row with {columns}", cure="a row is: recording, frame, step id")
+            frame, step_id = parse_frame(row[places["frame"]]), parse_whole(row[places["step_id"]], "the step id")
+            if procedure is not None:
+                procedure.step(step_id)
+            sure = row[places["confidence"]] if "confidence" in places else ""
+            confidence = parse_number(sure, "confidence") if sure else None
+            event = StepEvent(step_id, frame, confidence=confidence)
+            rows.setdefault(row[places["recording"]], []).append((line, event))
+    return {
+        name: [event for _, event in _in_order(own, lambda event: (event.frame, event.step_id), path, on_note)]
+        for name, own in rows.items()
+    }
+
+
+def _table_columns(row: list[str], path: str | Path, line: int) -> dict[str, int]:
+    """Where the columns of a table of steps stand, by its first row: a header, or an event."""
+    needed = ("recording", "frame", "step_id")
+    named = {cell.lower().replace(" ", "_"): place for place, cell in enumerate(row)}
+    if "frame" not in named:
+        if len(row) not in (3, 4):
+            cure = "the columns are: recording, frame, step_id; a header may name them in another order"
+            raise InputError(f"a table of steps with {len(row)} columns and no header", path=path, line=line, cure=cure)
+        return {name: place for place, name in enumerate(needed)}
+    missing = [name for name in needed if name not in named]
+    if missing:
+        cure = "it needs the columns recording, frame and step_id"
+        if "class" in named:
+            cure = "these look like detections: make events of them first, with 'stormpsr decode'"
+        raise InputError(f"the table has no column {missing[0]!r}", path=path, line=line, cure=cure)
+    return {name: named[name] for name in (*needed, "confidence") if name in named}
+
+
 def read_states(path: str | Path, procedure: Procedure, *, on_note: OnNote | None = None) -> StateTimeline:
     """The state timeline of a raw file."""
     rows = read_state_rows(path, procedure, on_note)

@@ -1,6 +1,7 @@
 """Folder layouts: where the recordings of a data set are, what they are called, which split they belong to.
 
-Understood: `ROOT/recordings/<split>/<name>/`, `ROOT/<split>/<name>/`, `ROOT/<name>/`, and a single recording.
+Understood: `ROOT/recordings/<split>/<name>/`, `ROOT/<split>/<name>/`, `ROOT/<name>/`, and a single recording; a split
+may be written in any case, as MECCANO's `Train`. What was downloaded in several parts is put together by `downloads`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ RECORDING_FILE = "recording.json"
 SPLITS = ("train", "val", "test")
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 _MOST_FPS = 1000
-_FRAME_FOLDERS = ("rgb", "RGB")
+FRAME_FOLDERS = ("rgb", "RGB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class RecordingFolder:
 
     def frames_folder(self) -> Path | None:
         """Where the images are: `rgb/`, or the folder itself."""
-        for name in _FRAME_FOLDERS:
+        for name in FRAME_FOLDERS:
             if (self.path / name).is_dir():
                 return self.path / name
         return self.path if any(_is_image(entry) for entry in self.path.iterdir()) else None
@@ -50,6 +51,11 @@ class RecordingFolder:
         # the last frame's number counts, not the number of files: label frames are numbers
         numbers = [int(entry.stem) for entry in folder.iterdir() if _is_image(entry) and entry.stem.isdigit()]
         return max(numbers) + 1 if numbers else None
+
+
+def split_named(name: str) -> str | None:
+    """The split that a folder's name stands for."""
+    return name.lower() if name.lower() in SPLITS else None
 
 
 def _is_image(entry: Path) -> bool:
@@ -109,7 +115,7 @@ def find_recordings(root: str | Path, split: str | None = None) -> list[Recordin
 
 def _walk(folder: Path, root: Path, depth: int) -> Iterator[RecordingFolder]:
     place = folder.resolve()  # so that `.` has a name and a parent, too
-    split = place.parent.name if place.parent.name in SPLITS else None
+    split = split_named(place.parent.name)
     recording = RecordingFolder(place.name, split, folder)
     # the root is no recording just because it happens to lie in a folder called `test`
     inside_a_split = split is not None and folder != root

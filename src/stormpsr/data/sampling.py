@@ -13,7 +13,7 @@ Shape legend: F frames of a recording, C components, B items of a batch, N frame
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,9 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 WrongStates = Literal["own_label", "leave_out"]
-ClipDistribution = Literal["kcas", "gaussian", "uniform"]
+KeyStates = Literal["all", "listed"]
+ClipDistribution = Literal["kcas", "gaussian", "positive", "uniform"]
+_POSITIVE_SHARE = 0.5  # of the clips, those with a completion, where they are over-sampled
 
 _KEY_FRAME_STREAM, _CLIP_STREAM = 1, 2  # so that the two samplers never share random numbers
 
@@ -82,13 +84,15 @@ def key_frames(
     after_seconds: float,
     wrong_states: WrongStates,
     initial_state: bool,
+    listed: Collection[StateBits] | None = None,
 ) -> KeyFrames:
     """The frames of `after_seconds` (t_f) after each change of state, never past the next change.
 
     Zero seconds leave the frame of the completion alone. `numbers` are the frames that have an image, where not all do:
     of a change that no such frame follows closely enough, the first one after it is taken. `initial_state` adds the
     beginning of the recording, which is no completion but a state like the others. A state with a wrong part (-1) is a
-    state of its own, because it looks like no other; or its frames are left out.
+    state of its own, because it looks like no other; or its frames are left out. `listed` leaves out all states that
+    are not in it.
     """
     if len(timelines) != len(n_frames):
         raise InputError(f"{len(timelines)} timelines, but {len(n_frames)} numbers of frames")
@@ -99,6 +103,8 @@ def key_frames(
         ends = [*timeline.frames[1:], n]
         for row, (start, bits, end) in enumerate(zip(timeline.frames, timeline.states, ends, strict=True)):
             if (row == 0 and not initial_state) or (wrong_states == "leave_out" and -1 in bits):
+                continue
+            if listed is not None and bits not in listed:
                 continue
             if numbers is None:
                 frames = np.arange(start, min(start + n_after, end, n), dtype=np.int64)
@@ -233,16 +239,31 @@ def change_frames(timeline: StateTimeline) -> Ints:
 
 
 def end_frame_probabilities(
-    kind: ClipDistribution, completion_frames: Ints, n_frames: int, *, delta_frames: float, sigma_frames: float
+    kind: ClipDistribution,
+    completion_frames: Ints,
+    n_frames: int,
+    *,
+    delta_frames: float,
+    sigma_frames: float,
+    window_frames: int = 1,
 ) -> Floats:
     """How probable each frame of a recording is as the last one of a clip; sums to 1.
 
     `kcas`: for each distinct completion, Gaussians `delta_frames` before and after it. `gaussian`: one at the
-    completion itself. `uniform`: all frames alike, as for a recording without completions.
+    completion itself. `positive`: clips of `window_frames` that hold a completion are drawn as often as all others,
+    each alike, which is what the caption of the paper's table says of "Gaussian". `uniform`: all frames alike, as for
+    a recording without completions.
     """
     times = np.unique(np.asarray(completion_frames, dtype=np.float64))
     if kind == "uniform" or not len(times):
         return np.full(n_frames, 1.0 / n_frames)
+    if kind == "positive":
+        age_FK = np.arange(n_frames)[:, None] - times
+        positive_F = ((age_FK >= 0) & (age_FK < window_frames)).any(axis=1)
+        if positive_F.all() or not positive_F.any():
+            return np.full(n_frames, 1.0 / n_frames)
+        share = _POSITIVE_SHARE / positive_F.sum()
+        return np.asarray(np.where(positive_F, share, (1 - _POSITIVE_SHARE) / (~positive_F).sum()))
     centres = np.concatenate([times - delta_frames, times + delta_frames]) if kind == "kcas" else times
     log_weights = -0.5 * ((np.arange(n_frames)[:, None] - centres) / sigma_frames) ** 2
     log_weights -= log_weights.max()  # so that a recording far longer than sigma does not underflow to nothing

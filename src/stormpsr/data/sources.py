@@ -12,14 +12,14 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -137,7 +137,8 @@ class ImageFolder(FrameSource):
         return self._numbers
 
     def file(self, number: int) -> Path:
-        return self._files[self._numbers[int(rows_that_show(self._numbers, number))]]
+        """The file of a frame, or of the last one before it; found without copying the numbers, which may be many."""
+        return self._files[self._numbers[max(bisect_right(self._numbers, number) - 1, 0)]]
 
     def fingerprint(self) -> str:
         return _digest("\n".join(f"{file.name} {file.stat().st_size}" for file in self._files.values()))
@@ -383,49 +384,166 @@ class FrameSequence(FrameSource):
                 raise InputError(f"image {number} is {what}", cure=cure)
 
 
+class InRealTime(FrameSource):
+    """A recording as if a camera showed it now; for ever, where it is to be repeated. Numbers begin anew with it."""
+
+    is_live = True
+
+    def __init__(self, source: FrameSource, *, repeat: bool = False, clock: Clock = time.monotonic) -> None:
+        self.name, self.fps, self.n_frames = source.name, source.fps, None
+        self._source, self._repeat, self._clock = source, repeat, clock
+        self._stopped = threading.Event()
+
+    def frames(self, start: int = 0) -> Iterator[Frame]:
+        began = self._clock()
+        while not self._stopped.is_set():
+            first, last, step = None, 0.0, 1 / float(self.fps or 10)
+            for frame in self._source.frames(start):
+                first = self._clock() - began - frame.time_seconds if first is None else first
+                last = first + frame.time_seconds
+                if self._stopped.wait(max(began + last - self._clock(), 0.0)):
+                    return
+                yield replace(frame, time_seconds=last)
+            if not self._repeat:
+                return
+            self._stopped.wait(max(began + last + step - self._clock(), 0.0))
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+Health = Literal["starting", "ok", "stalled", "lost", "ended"]
+
+
 class LatestOnly:
     """Reads a live source in a thread and keeps the latest frame only, so that a slow reader never falls behind.
 
-    Frames that are passed over were dropped, which recognition by time stamps is made for.
+    Frames that are passed over were dropped, which recognition by time stamps is made for. A camera that is gone is
+    opened again, for ever, after pauses that grow; one that stalls is given up and opened anew. Times go on by the
+    clock over such gaps. A camera that cannot be opened the first time is an error, unless it is to be waited for.
     """
 
-    def __init__(self, source: FrameSource) -> None:
-        self._source = source
+    def __init__(
+        self,
+        source: FrameSource,
+        *,
+        wait_for_first: bool = False,
+        stall_seconds: float = 5.0,
+        pauses: tuple[float, float] = (0.5, 30.0),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """stall_seconds: without a frame, the camera counts as stalled; after three times as long it is given up."""
+        self._source, self._wait_for_first, self._clock = source, wait_for_first, clock
+        self._stall_seconds, self._pauses = stall_seconds, pauses
         self._changed = threading.Condition()
         self._latest: Frame | None = None
         self._error: BaseException | None = None
-        self._finished = self._closed = False
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._closed = False
+        self._attempt = 0  # threads of earlier attempts are not listened to
+        self._threads: list[threading.Thread] = []
+        self._began = self._heard = clock()
+        self.health: Health = "starting"
+        self.problem = ""  # why the camera is gone
+        self.dropped = self.received = 0
+        self.arrived = 0.0  # when, by the clock, the frame came that was taken last
 
-    def _read(self) -> None:
-        try:
-            for frame in self._source.frames():
-                with self._changed:
-                    self._latest = frame
+    # ------------------------------------------------------------------ reading
+    def _start(self) -> None:
+        self._attempt += 1
+        thread = threading.Thread(target=self._read, args=(self._attempt,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _read(self, attempt: int) -> None:
+        pause = self._pauses[0]
+        while self._is_current(attempt):
+            before = self.received
+            try:
+                shift: float | None = None
+                for frame in self._source.frames():
+                    if shift is None:
+                        # the first frames define what their times mean; after a gap, the clock does
+                        shift = self._clock() - self._began - frame.time_seconds if self.received else 0.0
+                        if not self.received:
+                            self._began = self._clock() - frame.time_seconds
+                    if not self._put(replace(frame, time_seconds=max(frame.time_seconds + shift, 0.0)), attempt):
+                        return
+                problem: BaseException | None = None
+            except BaseException as error:  # handed on to the reader, unless the camera comes back
+                problem = error
+            with self._changed:
+                if attempt != self._attempt or self._closed:
+                    return
+                comes_back = isinstance(problem, InputError) and not isinstance(self._source, InRealTime)
+                if not comes_back or not (self.received or self._wait_for_first):
+                    self._error, self.health = problem, "ended"
                     self._changed.notify_all()
-                    if self._closed:
-                        break
-        except BaseException as error:  # handed on to the reader
-            self._error = error
+                    return
+                self.health, self.problem = "lost", str(problem)
+                self._changed.notify_all()
+                pause = self._pauses[0] if self.received > before else min(2 * pause, self._pauses[1])
+                self._changed.wait_for(lambda: self._closed, timeout=pause)
+
+    def _is_current(self, attempt: int) -> bool:
         with self._changed:
-            self._finished = True
+            return attempt == self._attempt and not self._closed
+
+    def _put(self, frame: Frame, attempt: int) -> bool:
+        with self._changed:
+            if attempt != self._attempt or self._closed:
+                return False
+            self.dropped += self._latest is not None
+            self._latest, self.health, self.problem = frame, "ok", ""
+            self.received += 1
+            self._heard = self._clock()
             self._changed.notify_all()
+            return True
+
+    # ------------------------------------------------------------------ taking
+    def take(self, timeout: float | None = None) -> Frame | None:
+        """The next frame; None if none came within the time, or if the source has ended (see `health`)."""
+        with self._changed:
+            if not self._threads:
+                self._began = self._heard = self._clock()
+                self._start()
+            self._changed.wait_for(lambda: self._latest is not None or self.health == "ended", timeout=timeout)
+            frame, self._latest = self._latest, None
+            self.arrived = self._heard
+            if frame is None and self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if frame is None and self.health in ("ok", "stalled", "starting"):
+                self._watch_stall()
+            return frame
+
+    def _watch_stall(self) -> None:
+        silent = self._clock() - self._heard
+        if silent > self._stall_seconds and self.health != "starting":
+            self.health = "stalled"
+        if silent > 3 * self._stall_seconds and (self.received or self._wait_for_first):
+            self.health, self.problem, self._heard = "lost", "it sends nothing", self._clock()
+            self._start()
 
     def frames(self) -> Iterator[Frame]:
-        self._thread.start()
+        """All frames that are taken, until the source ends."""
         try:
             while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._latest is not None or self._finished)
-                    frame, self._latest = self._latest, None
-                if frame is None:
-                    break
-                yield frame
-            if self._error is not None:
-                raise self._error
+                frame = self.take(timeout=1.0)
+                if frame is not None:
+                    yield frame
+                elif self.health == "ended":
+                    return
         finally:
+            self.close()
+
+    def close(self) -> None:
+        with self._changed:
             self._closed = True
-            self._thread.join(timeout=2)  # a camera that is being read should be released before the program ends
+            self._changed.notify_all()
+        if isinstance(self._source, InRealTime):
+            self._source.stop()
+        for thread in self._threads[-1:]:  # a camera that is being read should be released before the program ends
+            thread.join(timeout=2)
 
 
 # ---------------------------------------------------------------------- by name

@@ -21,7 +21,7 @@ from stormpsr.data.events import StateDetection, StepEvent
 from stormpsr.decoding.methods import Grid
 from stormpsr.decoding.predictions import Decoder, check_numbers
 from stormpsr.errors import InputError
-from stormpsr.procedure.model import StateBits, StateKind
+from stormpsr.procedure.model import StateBits, StateKind, StepKind
 
 _THRESHOLDS: Grid = {"threshold": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)}
 
@@ -56,6 +56,11 @@ class StateDecoder(Decoder):
         """Forget everything, for a new recording."""
         super().reset()
         self._state: list[int] | None = None  # None: nothing seen yet; empty: seen, but nothing known
+
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true. A decoder that knew nothing knows the variant's initial state then."""
+        self._state = self._state or list(self.variant.initial)
+        self._state[component] = bit
 
     @property
     def share(self) -> NDArray[np.float64]:
@@ -149,6 +154,10 @@ class ConfidenceDecoder(StateDecoder):
     @property
     def share(self) -> NDArray[np.float64]:
         return np.asarray(self._evidence / max(self.settings.threshold, 1e-12))
+
+    def correct(self, component: int, bit: int) -> None:
+        super().correct(component, bit)
+        self._evidence[[self.procedure.step_id(component, kind) for kind in StepKind]] = 0.0
 
     def share_evidence(self, evidence: NDArray[np.float64]) -> None:
         """Accumulate in an array that somebody else uses as well, as the published two-stream program does."""

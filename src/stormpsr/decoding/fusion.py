@@ -131,6 +131,13 @@ class EvidenceFusion(Decoder):
             gain_S[step_ids] += self._temporal_weight * probabilities
         return self._accumulate(gain_S)
 
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true: old evidence counts no more, nor does a change still in view."""
+        self._state_C[component] = bit
+        self._evidence_S[[self.procedure.step_id(component, kind) for kind in StepKind]] = 0.0
+        if self._frame >= 0:  # before the first frame there is no window
+            self._suppressed_until_C[component] = self._frame + self.settings.window_frames
+
     def rest(self, frame: int) -> None:
         """Let the frames before `frame` pass, of which nothing is known: all evidence decays, nothing is held."""
         n_frames = frame - 1 - self._frame

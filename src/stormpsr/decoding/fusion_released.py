@@ -77,6 +77,13 @@ class ReleasedFusion(Decoder):
             self._state = self.procedure.apply(self._state, event.step_id)
         return events
 
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true; what was reported of the component before is forgotten."""
+        self._detection.correct(component, bit)
+        self._temporal.correct(component, bit)
+        self._reported = [e for e in self._reported if self.procedure.step(e.step_id).component_index != component]
+        self._state = (*self._state[:component], bit, *self._state[component + 1 :])
+
     def _is_news(self, event: StepEvent) -> bool:
         """Whether a step may be reported again.
 
@@ -128,6 +135,12 @@ class _TemporalStream:
             self.evidence[step_id] += confidence_C[k]
             self._touched.add(step_id)
         return self._complete(frame)
+
+    def correct(self, component: int, bit: int) -> None:
+        self._state_C[component] = max(bit, 0)
+        self.evidence[[self.procedure.step_id(component, kind) for kind in StepKind]] = 0.0
+        for _, changed_C in self._changes:
+            changed_C[component] = False
 
     def _rest(self) -> None:
         """Quirk: evidence decays only in frames that say "no change", and steps that were touched since the last such

@@ -146,6 +146,15 @@ METHODS: dict[str, Method] = {
             streams=(),
             in_main_table=True,
         ),
+        Method(
+            "recurrent",
+            "stormpsr.decoding.recurrent:RecurrentDecoder",
+            "Recurrent",
+            "a recurrent network, once fitted",
+            colour="#4b3fa8",
+            dark_colour="#a9a0ff",
+            streams=(),
+        ),
     )
 }
 

@@ -12,7 +12,7 @@ with outputs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -109,6 +109,7 @@ class LabelledRecording(Protocol):
     def predictions(self) -> Iterable[Prediction]: ...
 
 
+OnSteps = Callable[[int, int], None]  # so many steps are done, of so many
 _LONGEST_REST = 256  # unseen frames after which nothing is left to decay
 
 
@@ -121,6 +122,7 @@ class Decoder(ABC):
     needs_every_tick: ClassVar[bool] = True  # whether short gaps between predictions are to be filled for it
     fewest_to_learn_from: ClassVar[int] = 0  # recordings that `fit` needs; 0: there is nothing to learn
     gives_alarms: ClassVar[bool] = False  # whether it tells of wrong parts and of steps left out
+    alarm_grid: ClassVar[Grid] = {}  # settings that matter to alarms of wrong parts alone, and values to try
     Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default
     grid: ClassVar[Grid] = {}  # the values that tuning tries, by setting; empty: nothing to tune
     # what a class that is not in `METHODS` says of itself
@@ -172,6 +174,17 @@ class Decoder(ABC):
         """What is only known once the work has ended, for example that a step was left out."""
         return []
 
+    # ------------------------------------------------------------------ what somebody knows better
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): decoding goes on from there."""
+        cure = "write its method 'correct', or choose another one"
+        raise InputError(f"the method {type(self).__name__} cannot be corrected", cure=cure)
+
+    def restore(self, bits: Sequence[int]) -> None:
+        """Go on from a state that is known, as after a restart."""
+        for component, bit in enumerate(self.procedure.check_bits(bits)):
+            self.correct(component, bit)
+
     def _next_frame(self, frame: int | None) -> int:
         """Count on, and refuse to go back."""
         frame = self._frame + 1 if frame is None else frame
@@ -203,7 +216,14 @@ class Decoder(ABC):
 
     # ------------------------------------------------------------------ learning and tuning
     @classmethod
-    def fit(cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: Any, folder: Path) -> Any:
+    def fit(
+        cls,
+        recordings: Sequence[LabelledRecording],
+        procedure: Procedure,
+        settings: Any,
+        folder: Path,
+        on_progress: OnSteps | None = None,
+    ) -> Any:
         """Learn from labelled recordings before the grid is tried.
 
         Parameters are written below `folder`, which is found again as `settings.folder` if the settings have such a

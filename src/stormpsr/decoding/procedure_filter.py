@@ -19,42 +19,40 @@ H hidden units, K settings tried side by side, 3 absent, correct, wrong.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.events import StateDetection, StepEvent
-from stormpsr.decoding.methods import Grid
+from stormpsr.data.events import StateDetection
+from stormpsr.decoding.decisions import ABSENT, CORRECT, WRONG, BeliefDecoder, BeliefSettings, Floats
 from stormpsr.decoding.predictions import (
     N_OUTPUTS,
     OUTPUT_COLUMNS,
-    Decoder,
-    DecoderBatch,
     LabelledRecording,
+    OnSteps,
     Prediction,
     check_numbers,
 )
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
-from stormpsr.procedure.model import Needs, Procedure, StateBits, StateKind, StepKind, Variant
+from stormpsr.procedure.model import Needs, Procedure, StateKind, StepKind, Variant
 
-Floats = NDArray[np.float64]
-ABSENT, CORRECT, WRONG = range(3)
-
-# Mean seconds until a person does this, with learning's start; `RATES[r]` is what `log_seconds_R[r]` is of.
+# Mean seconds until a person does this, with learning's start; `RATES[r]` is what `log_seconds_R[r]` is of. Those
+# of expected steps are measured on correct executions in IndustReal's training split, where none came too early.
 RATES: Mapping[str, float] = {
-    "install": 35.0,  # an expected installation, once what it needs is there
+    "install": 50.0,  # an expected installation, once what it needs is there
     "install_unmet": 700.0,  # before that
     "install_unexpected": 50_000.0,
     "wrong": 300.0,  # a part put on wrongly, once what it needs is there
     "wrong_unmet": 7_000.0,
-    "removal": 35.0,  # an expected removal
+    "removal": 25.0,  # an expected removal
     "removal_unexpected": 900.0,
     "removal_carrying": 4_000.0,  # of a part that others sit on
     "wrong_off": 45.0,  # a wrong part taken off again
@@ -137,7 +135,7 @@ class Blocks:
 
         `zeros` stands in for what is said of a slot without a component.
         """
-        padded = _concatenate([of_C3, zeros], axis=-2)
+        padded = concatenate([of_C3, zeros], axis=-2)
         of_GX = padded[..., self.slot_GB, :].reshape((*of_C3.shape[:-2], len(self.slot_GB), -1))
         return of_GX @ is_XS
 
@@ -148,7 +146,8 @@ class Blocks:
         return of_GB3[..., blocks, slots, :]
 
 
-def _concatenate(parts: Sequence[Any], axis: int) -> Any:
+def concatenate(parts: Sequence[Any], axis: int) -> Any:
+    """Arrays or tensors, one after the other."""
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts, axis=axis)
     import torch
@@ -173,8 +172,12 @@ class Moves:
         variant: Variant,
         procedure: Procedure,
         elsewhere: Collection[int] | None = None,
+        turned: Collection[int] = (),
     ) -> Moves:
-        """`elsewhere`: the components of other blocks that are present; None: whatever is needed of them is there."""
+        """`elsewhere`: the components of other blocks that are present; None: whatever is needed of them is there.
+
+        `turned`: components that have left their initial state. What is to be taken off and put back is taken off once.
+        """
         slots, expected = blocks.slot_GB[block], frozenset(variant.expected)
         inside = [int(component) for component in slots if component >= 0]
         outside = set(range(procedure.n_components)) - set(inside) if elsewhere is None else set(elsewhere)
@@ -187,6 +190,8 @@ class Moves:
             for slot, component in enumerate(inside):
                 installs = procedure.step_id(component, StepKind.INSTALL) in expected
                 removes = procedure.step_id(component, StepKind.REMOVE) in expected
+                if installs and removes and component in turned:
+                    installs, removes = bool(variant.initial[component]), not variant.initial[component]
                 met = needs.met(component, present)
                 moves: dict[int, str] = {}
                 if digits[slot] == ABSENT:
@@ -262,8 +267,8 @@ class FilterParameters:
     """What is learned. Without an emission, only detections are heard, by a rule that fits published detectors."""
 
     log_seconds_R: Floats = field(default_factory=lambda: np.log(list(RATES.values())))
-    gain: float = 0.15  # what one tick of evidence counts for
-    ticks: int = 1  # the most that one word stands for: the stride at which the networks ran when it was learned
+    gain: float = 0.5  # what one tick of evidence counts for
+    ticks: int = 0  # the most that one word stands for: the stride of the networks that it learned from; 0: unknown
     layers: tuple[tuple[Floats, Floats], ...] = ()  # weights and biases of the emission
 
     def log_likelihood(self, prediction: Prediction, procedure: Procedure) -> Floats | None:
@@ -307,7 +312,7 @@ class FilterParameters:
 
 def with_component(feature_CF: Any, which_CC: Any) -> Any:
     """Features, and which component they are of."""
-    return _concatenate([feature_CF, which_CC], axis=-1)
+    return concatenate([feature_CF, which_CC], axis=-1)
 
 
 def emission(layers: Sequence[tuple[Any, Any]], feature: Any) -> Any:
@@ -324,30 +329,49 @@ def emission(layers: Sequence[tuple[Any, Any]], feature: Any) -> Any:
     return hidden.log_softmax(dim=-1)
 
 
-def detection_likelihood(detections: Sequence[StateDetection] | None, procedure: Procedure) -> Floats | None:
-    """What a detection says of every component, (C, 3), if detections are right as often as they are confident.
+_DOUBT, _LEAST_WEIGHT = 0.2, 0.05  # a confidence that says nothing; what a detection says at least
 
-    Of a state without bits (the error state) no component can be told from another: it says nothing. A detector that
-    sees no assembly says nothing either: most frames show none that can be read.
+
+def detection_likelihood(detections: Sequence[StateDetection] | None, procedure: Procedure) -> Floats | None:
+    """What a detection says of every component, (C, 3): the more the surer it is.
+
+    Published detectors are right when they are sure; those of little confidence are of parts in hands and half done. Of
+    a state without bits (the error state) no component can be told from another: it says nothing. A detector that sees
+    no assembly says nothing either: most frames show none that can be read.
     """
     if not detections:
         return None
     best = detections[0]
+    if best.state_class >= len(procedure.states):
+        raise InputError(
+            f"frame {best.frame}: state class {best.state_class} does not exist in {procedure.name!r}",
+            cure=f"its classes are 0 to {len(procedure.states) - 1}",
+        )
     bits = procedure.states[best.state_class].bits
     if bits is None:
         return None
-    sure = min(max(best.confidence, 0.05), 0.98)
-    # a detection that is not right is usually right about most components all the same
-    miss = 0.5 * (1 - sure) + 0.05
-    likelihood_C3 = np.empty((len(bits), 3))
+    weight = max(best.confidence - _DOUBT, _LEAST_WEIGHT)
     installed_C = np.array(bits) == 1
-    likelihood_C3[:, ABSENT] = np.where(installed_C, miss, 1 - miss)
-    likelihood_C3[:, CORRECT] = np.where(installed_C, 1 - miss, miss)
-    likelihood_C3[:, WRONG] = 0.5  # it may be taken for either
-    return np.asarray(np.log(likelihood_C3))
+    log_likelihood_C3 = np.empty((len(bits), 3))
+    log_likelihood_C3[:, ABSENT] = np.where(installed_C, -weight, 0.0)
+    log_likelihood_C3[:, CORRECT] = np.where(installed_C, 0.0, -weight)
+    log_likelihood_C3[:, WRONG] = -weight / 2  # it may be taken for either
+    return log_likelihood_C3
 
 
 # ---------------------------------------------------------------------- the belief
+_TURNED = 0.1  # a component has left its initial state when that is less probable than this
+
+
+def turning_components(procedure: Procedure, variant: Variant) -> frozenset[int]:
+    """Components that a variant expects to be taken off and put back, or put on and taken off."""
+    expected = frozenset(variant.expected)
+    kinds = (StepKind.INSTALL, StepKind.REMOVE)
+    return frozenset(
+        k for k in range(procedure.n_components) if all(procedure.step_id(k, kind) in expected for kind in kinds)
+    )
+
+
 class Belief:
     """How probable the states of all components are, given all that was said so far."""
 
@@ -356,8 +380,14 @@ class Belief:
         self._blocks, self._needs = Blocks.of(procedure, most), procedure.needs
         self._is_SX = self._blocks.is_SX
         self._nothing_13 = np.zeros((1, 3))
-        self._steps: dict[tuple[int, frozenset[int], int], Floats] = {}  # block, what is present elsewhere, ticks
+        # by block, what is present elsewhere, what has turned, ticks
+        self._steps: dict[tuple[int, frozenset[int], frozenset[int], int], Floats] = {}
         block_C = self._blocks.place_C[0]
+        self._turning = turning_components(procedure, variant)
+        self._turning_G = [
+            frozenset(int(k) for k in np.flatnonzero(block_C == block)) & self._turning
+            for block in range(len(self._blocks.slot_GB))
+        ]
         needed = [{o for choice in choices for o in choice} for choices in self._needs.choices]
         # of each block: the components of others that it depends on, or that depend on it
         self._watched = [
@@ -375,10 +405,17 @@ class Belief:
         """The variant's initial state, for sure."""
         self._belief_GS = np.zeros((len(self._blocks.slot_GB), len(self._blocks.digit_SB)))
         self._belief_GS[np.arange(len(self._belief_GS)), self._blocks.joint_state(self.variant.initial)] = 1.0
+        self._turned: frozenset[int] = frozenset()
         self._marginals()
 
     def _marginals(self) -> None:
         self.marginal_C3 = self._blocks.marginals(self._belief_GS, self._is_SX)
+
+    def _turn(self) -> None:
+        """Take note of components that have left their initial state, as far as one can be sure."""
+        for component in self._turning - self._turned:
+            if self.marginal_C3[component, self.variant.initial[component]] < _TURNED:
+                self._turned |= {component}
 
     def advance(self, ticks: int) -> None:
         """Let time pass of which nothing is known."""
@@ -390,19 +427,20 @@ class Belief:
             left, power = ticks, 1
             while left:
                 if left & 1:
-                    self._belief_GS[block] = self._belief_GS[block] @ self._step(block, elsewhere, power)
+                    step_SS = self._step(block, elsewhere, self._turned & self._turning_G[block], power)
+                    self._belief_GS[block] = self._belief_GS[block] @ step_SS
                 left, power = left >> 1, power << 1
         self._marginals()
 
-    def _step(self, block: int, elsewhere: frozenset[int], ticks: int) -> Floats:
+    def _step(self, block: int, elsewhere: frozenset[int], turned: frozenset[int], ticks: int) -> Floats:
         """The transition matrix of a block for a power of two of ticks."""
-        key = block, elsewhere, ticks
+        key = block, elsewhere, turned, ticks
         if key not in self._steps:
             if ticks > 1:
-                half_SS = self._step(block, elsewhere, ticks // 2)
+                half_SS = self._step(block, elsewhere, turned, ticks // 2)
                 self._steps[key] = half_SS @ half_SS
             else:
-                moves = Moves.of(self._blocks, block, self._needs, self.variant, self.procedure, elsewhere)
+                moves = Moves.of(self._blocks, block, self._needs, self.variant, self.procedure, elsewhere, turned)
                 n = len(self._blocks.digit_SB)
                 rate_R = np.exp(-self.parameters.log_seconds_R)
                 generator_SS = moves.generator(rate_R, np.zeros((n, n)))
@@ -417,6 +455,7 @@ class Belief:
         total_G1 = weighed_GS.sum(axis=1, keepdims=True)
         self._belief_GS = np.where(total_G1 > 0, weighed_GS / np.maximum(total_G1, 1e-300), self._belief_GS)
         self._marginals()
+        self._turn()
 
     def set_component(self, component: int, state: int) -> None:
         """Somebody who knows says what is true of a component (0 absent, 1 correct, -1 wrong)."""
@@ -430,6 +469,7 @@ class Belief:
             np.add.at(kept_S, target_S, self._belief_GS[block])
         self._belief_GS[block] = kept_S / kept_S.sum()
         self._marginals()
+        self._turn()
 
     @property
     def expected_wait_C(self) -> Floats:
@@ -452,282 +492,103 @@ class Belief:
         return sum(1 + min(self._n_missing(other, present) for other in choice) for choice in missing)
 
 
-# ---------------------------------------------------------------------- decisions
-@dataclass(frozen=True, slots=True)
-class FilterSettings:
-    """When a belief becomes an event. The defaults are for detections alone; a fitted filter has its own."""
-
-    install_threshold: float = 0.95  # an expected step is reported at this probability
-    removal_threshold: float = 0.95  # an expected removal
-    unexpected_threshold: float = 0.98  # steps that the variant does not expect
-    wrong_threshold: float = 0.7  # a part that sits wrongly; not tuned, because no score of completions tells
-    block_components: int = 5  # joint states are exact for so many components that depend on each other
-    fitted: bool = False  # whether the model's folder holds learned parameters
-    unexpected: Literal["drop", "report"] | None = None  # None: report
-    folder: Path | None = None  # of the model
-
-    def __post_init__(self) -> None:
-        share = (0.0, 1.0)
-        names = ("install_threshold", "removal_threshold", "unexpected_threshold", "wrong_threshold")
-        check_numbers(self, dict.fromkeys(names, share) | {"block_components": (1, 7)})
-
-
-PARAMETERS_FILE = Path("methods") / "filter.npz"
-
-
-class _Decisions:
-    """From the belief to events, for many settings at once. What is reported follows the belief with hysteresis."""
-
-    def __init__(self, procedure: Procedure, variant: Variant, settings: Sequence[FilterSettings]) -> None:
-        self.procedure, self.variant, self.settings = procedure, variant, settings
-        expected = frozenset(variant.expected)
-        expects = {
-            kind: np.array([procedure.step_id(k, kind) in expected for k in range(procedure.n_components)])
-            for kind in (StepKind.INSTALL, StepKind.REMOVE)
-        }
-        column = {
-            name: np.array([getattr(own, name) for own in settings], dtype=np.float64)[:, None]
-            for name in ("install_threshold", "removal_threshold", "unexpected_threshold", "wrong_threshold")
-        }
-        n = procedure.n_components
-        unexpected = column["unexpected_threshold"]
-        self._threshold_3KC = np.stack(
-            [
-                np.where(expects[StepKind.REMOVE], column["removal_threshold"], unexpected),
-                np.where(expects[StepKind.INSTALL], column["install_threshold"], unexpected),
-                np.broadcast_to(column["wrong_threshold"], (len(settings), n)),
-            ]
-        )
-        self._expects = expects
-        self._needs = procedure.needs
-        self._depth = self._needs.depth
-        self.reset()
-
-    def reset(self) -> None:
-        initial_C = np.asarray(self.variant.initial, dtype=np.int64) % 3
-        self.reported_KC = np.tile(initial_C, (len(self.settings), 1))
-        self._skipped: set[tuple[int, int]] = set()
-
-    def update(self, marginal_C3: Floats, said_C3: Floats, frame: int) -> list[list[StepEvent]]:
-        """The events of each setting. Only what the frame speaks for is reported, as in the published decoders."""
-        events: list[list[StepEvent]] = [[] for _ in self.settings]
-        spoken_3C = np.stack(
-            [
-                said_C3[:, ABSENT] > said_C3[:, CORRECT],
-                said_C3[:, CORRECT] >= np.maximum(said_C3[:, ABSENT], said_C3[:, WRONG]),
-                said_C3[:, WRONG] > said_C3[:, CORRECT],
-            ]
-        )
-        sure_3KC = (marginal_C3.T[:, None] > self._threshold_3KC) & spoken_3C[:, None]
-        new_KC = np.select([sure_3KC[CORRECT], sure_3KC[WRONG], sure_3KC[ABSENT]], [CORRECT, WRONG, ABSENT], -1)
-        changed_KC = (new_KC >= 0) & (new_KC != self.reported_KC)
-        for row, k in zip(*np.nonzero(changed_KC), strict=True):
-            own = self.settings[row]
-            kind = {CORRECT: StepKind.INSTALL, WRONG: StepKind.INCORRECT, ABSENT: StepKind.REMOVE}[int(new_KC[row, k])]
-            was_wrong = self.reported_KC[row, k] == WRONG
-            unexpected = kind is not StepKind.INCORRECT and not self._expects[kind][k]
-            self.reported_KC[row, k] = new_KC[row, k]
-            if (kind is StepKind.REMOVE and was_wrong) or (unexpected and own.unexpected == "drop"):
-                continue  # nothing correct was undone
-            what: Literal["completed", "unexpected", "wrong"] = "unexpected" if unexpected else "completed"
-            if kind is StepKind.INCORRECT:
-                what = "wrong"
-            confidence = float(marginal_C3[k, new_KC[row, k]])
-            step_id = self.procedure.step_id(int(k), kind)
-            events[row].append(StepEvent(step_id, frame, confidence=confidence, source="filter", kind=what))
-        for row_events in events:
-            row_events.sort(key=self._order)
-        return events
-
-    def _order(self, event: StepEvent) -> tuple[int, int]:
-        """What others need comes first; what others need is removed last."""
-        step = self.procedure.step(event.step_id)
-        depth = self._depth[step.component_index]
-        return (depth if step.kind is not StepKind.REMOVE else -depth, step.component_index)
-
-    def skipped(self, row: int, frame: int, marginal_C3: Floats, *, at_the_end: bool) -> list[StepEvent]:
-        """Expected installations that were left out, as far as that can be known: at the end all that never came;
-
-        before it, those that a part which is in place needs and that are not there.
-        """
-        reported_C, found = self.reported_KC[row], []
-        for step_id in self.variant.expected:
-            step = self.procedure.step(step_id)
-            k = step.component_index
-            if not step.installs or reported_C[k] == CORRECT or (row, step_id) in self._skipped:
-                continue
-            if at_the_end or (marginal_C3[k, ABSENT] > 0.95 and self._is_needed(k, reported_C)):
-                self._skipped.add((row, step_id))
-                sure = float(1 - marginal_C3[k, CORRECT])
-                found.append(StepEvent(step_id, frame, confidence=sure, source="filter", kind="skipped"))
-        return found
-
-    def _is_needed(self, component: int, reported_C: NDArray[np.int64]) -> bool:
-        present = {int(k) for k in np.flatnonzero(reported_C != ABSENT)} | {component}
-        return bool(set(self._needs.carried_by(component, present)) - {component})
-
-
-class ProcedureFilter(Decoder):
-    """Feed it every frame; it returns the steps that the frame completes, wrong parts and steps left out among them."""
-
-    Settings = FilterSettings
-    needs_every_tick, gives_alarms, fewest_to_learn_from = False, True, 8
-    grid: ClassVar[Grid] = {
-        "install_threshold": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        "removal_threshold": (0.6, 0.8, 0.9, 0.95),
-        "unexpected_threshold": (0.9, 0.97, 0.99, 0.999),
-    }
-
-    def __init__(
-        self, procedure: Procedure, variant: str | None = None, settings: FilterSettings | None = None
-    ) -> None:
-        own = settings or FilterSettings()
-        self._belief = Belief(
-            procedure, procedure.variant(variant), parameters_of(own, procedure), own.block_components
-        )
-        self._decisions = _Decisions(procedure, procedure.variant(variant), [own])
-        self._evidence = Evidence(self._belief, procedure)
-        super().__init__(procedure, variant, own)
-
-    def reset(self) -> None:
-        """Forget everything, for a new recording."""
-        super().reset()
-        self._evidence.reset()
-        self._decisions.reset()
-
-    def update(
-        self,
-        detections: Sequence[StateDetection],
-        change_probabilities: Sequence[float] | NDArray[np.floating] | None = None,
-        frame: int | None = None,
-    ) -> list[StepEvent]:
-        """The events of the next frame, of which the networks said no more than this."""
-        number = self._frame + 1 if frame is None else frame
-        change_C = None if change_probabilities is None else np.asarray(change_probabilities, dtype=np.float32)
-        # a frame without a detection says nothing: who feeds detections alone leaves such frames out
-        return self.observe(Prediction(number, number, 0.0, tuple(detections) or None, change_C))
-
-    def observe(self, prediction: Prediction) -> list[StepEvent]:
-        """The events of the next tick, from all that the networks said about it."""
-        self._next_frame(prediction.tick)
-        said_C3 = self._evidence.take(prediction)
-        if said_C3 is None:
-            return []
-        marginal_C3 = self._belief.marginal_C3
-        (events,) = self._decisions.update(marginal_C3, said_C3, prediction.tick)
-        return events + self._decisions.skipped(0, prediction.tick, marginal_C3, at_the_end=False)
-
-    def rest(self, frame: int) -> None:
-        """Frames of which nothing is known: time passes with the next one that is."""
-        self._frame = max(self._frame, frame - 1)
-
-    def finish(self) -> list[StepEvent]:
-        """The expected steps that never came, now that the work has ended."""
-        return self._decisions.skipped(0, max(self._frame, 0), self._belief.marginal_C3, at_the_end=True)
-
-    def set_component(self, component: int, state: int) -> None:
-        """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): the belief goes on from there."""
-        self._belief.set_component(component, state)
-        self._decisions.reported_KC[0, component] = state % 3
-
-    # ------------------------------------------------------------------ for displays
-    @property
-    def state(self) -> StateBits:
-        """The state that the reported steps lead to; -1 for a part that is reported wrong."""
-        return tuple(-1 if digit == WRONG else int(digit) for digit in self._decisions.reported_KC[0])
-
-    @property
-    def share(self) -> NDArray[np.float64]:
-        """The probability of what each step leads to, as a share of what is needed to report it."""
-        found = np.zeros(len(self.procedure.steps))
-        for step in self.procedure.steps:
-            leads_to = {StepKind.INSTALL: CORRECT, StepKind.INCORRECT: WRONG, StepKind.REMOVE: ABSENT}[step.kind]
-            if self._decisions.reported_KC[0, step.component_index] != leads_to:
-                needed = self._decisions._threshold_3KC[leads_to, 0, step.component_index]
-                found[step.id] = self._belief.marginal_C3[step.component_index, leads_to] / max(needed, 1e-9)
-        return found
-
-    @property
-    def component_probabilities(self) -> NDArray[np.float64]:
-        """How surely each component is correctly in place."""
-        return np.asarray(self._belief.marginal_C3[:, CORRECT].copy())
-
-    @property
-    def state_probabilities(self) -> NDArray[np.float64]:
-        """How surely each component is absent, correct, wrong; (C, 3)."""
-        return np.array(self._belief.marginal_C3)
-
-    @property
-    def expected_wait_seconds(self) -> NDArray[np.float64]:
-        """In how many seconds each component's next expected step is to be expected."""
-        return self._belief.expected_wait_C
-
-    # ------------------------------------------------------------------ learning and tuning
-    @classmethod
-    def fit(
-        cls, recordings: Sequence[LabelledRecording], procedure: Procedure, settings: FilterSettings, folder: Path
-    ) -> FilterSettings:
-        """Learn emission, gain and rates through the filter, and write them below `folder`."""
-        from stormpsr.decoding.procedure_filter_fit import fit_filter
-
-        fit_filter(recordings, procedure, settings.block_components).save(folder / PARAMETERS_FILE)
-        return replace(settings, fitted=True, folder=folder)
-
-    @classmethod
-    def batch(cls, procedure: Procedure, variant: str | None, settings: Sequence[FilterSettings]) -> DecoderBatch:
-        return FilterGrid(procedure, variant, settings)
-
-
-def parameters_of(settings: FilterSettings, procedure: Procedure) -> FilterParameters:
-    """The parameters that settings name."""
-    if not settings.fitted:
-        return FilterParameters()
-    if settings.folder is None:
-        raise InputError("a fitted filter lies in a model's folder", cure="load the model, or set fitted: false")
-    return FilterParameters.load(settings.folder / PARAMETERS_FILE, procedure.n_components)
+_WORDS_OF_STRIDE, _LONGEST_STRIDE = 8, 10
 
 
 class Evidence:
-    """Feeds predictions to a belief. A word stands for the ticks since the last one, as far as its stride reaches."""
+    """Feeds predictions to a belief. A word stands for the ticks since the last one, as far as its stride reaches.
+
+    Where the stride is unknown, it is the least distance of the last words: detectors that look at every fourth frame
+    say as much as those that look at all of them.
+    """
 
     def __init__(self, belief: Belief, procedure: Procedure) -> None:
-        self._belief, self._procedure = belief, procedure
-        self._tick: int | None = None  # of the latest word
+        self.belief, self._procedure = belief, procedure
+        self.reset()
 
     def reset(self) -> None:
-        self._belief.reset()
-        self._tick = None
+        self.belief.reset()
+        self._tick: int | None = None  # of the latest word
+        self._distances: deque[int] = deque(maxlen=_WORDS_OF_STRIDE)
 
     def take(self, prediction: Prediction) -> Floats | None:
         """What the prediction says of every component, after the belief has taken it in; None if it says nothing."""
-        parameters = self._belief.parameters
+        parameters = self.belief.parameters
         said_C3 = parameters.log_likelihood(prediction, self._procedure)
         if said_C3 is None:
             return None
         passed = 1 if self._tick is None else prediction.tick - self._tick
-        self._belief.advance(passed)
-        self._belief.weigh(said_C3, min(passed, parameters.ticks))
+        self._distances.append(passed)
+        stride = parameters.ticks or min(*self._distances, _LONGEST_STRIDE)
+        self.belief.advance(passed)
+        self.belief.weigh(said_C3, min(passed, stride))
         self._tick = prediction.tick
         return said_C3
 
+    @property
+    def marginal_C3(self) -> Floats:
+        return np.asarray(self.belief.marginal_C3)
 
-class FilterGrid:
-    """Many thresholds on one belief, which does not depend on them."""
+    def set_component(self, component: int, state: int) -> None:
+        self.belief.set_component(component, state)
 
-    def __init__(self, procedure: Procedure, variant: str | None, settings: Sequence[FilterSettings]) -> None:
-        thresholds = set(ProcedureFilter.grid)
-        apart = [entry.name for entry in fields(FilterSettings) if entry.name not in (*thresholds, "wrong_threshold")]
-        if len({tuple(getattr(own, name) for name in apart) for own in settings}) > 1:
-            raise InputError("settings of one batch may differ in their thresholds only")
-        chosen, first = procedure.variant(variant), settings[0]
-        belief = Belief(procedure, chosen, parameters_of(first, procedure), first.block_components)
-        self._belief, self._evidence = belief, Evidence(belief, procedure)
-        self._decisions = _Decisions(procedure, chosen, settings)
-        self.events: list[list[StepEvent]] = [[] for _ in settings]
 
-    def observe(self, prediction: Prediction) -> None:
-        said_C3 = self._evidence.take(prediction)
-        if said_C3 is not None:
-            found = self._decisions.update(self._belief.marginal_C3, said_C3, prediction.tick)
-            for events, new in zip(self.events, found, strict=True):
-                events += [replace(event, frame=prediction.index) for event in new]
+# ---------------------------------------------------------------------- the method
+PARAMETERS_FILE = Path("methods") / "filter.npz"
+_PACES = (0.05, 20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings(BeliefSettings):
+    """Thresholds, and how the belief is kept."""
+
+    block_components: int = 5  # joint states are exact for so many components that depend on each other
+    pace: float = 1.0  # how many times longer steps take here than where the mean times were learned
+
+    def __post_init__(self) -> None:
+        BeliefSettings.__post_init__(self)
+        check_numbers(self, {"block_components": (1, 7), "pace": _PACES})
+
+
+class ProcedureFilter(BeliefDecoder):
+    """A belief over joint states."""
+
+    Settings = FilterSettings
+    name = "filter"
+    _believer: Evidence
+
+    @classmethod
+    def believer(cls, procedure: Procedure, variant: Variant, settings: FilterSettings) -> Evidence:
+        belief = Belief(procedure, variant, parameters_of(settings, procedure), settings.block_components)
+        return Evidence(belief, procedure)
+
+    @property
+    def expected_wait_seconds(self) -> NDArray[np.float64]:
+        """In how many seconds each component's next expected step is to be expected."""
+        return self._believer.belief.expected_wait_C
+
+    @classmethod
+    def fit(
+        cls,
+        recordings: Sequence[LabelledRecording],
+        procedure: Procedure,
+        settings: FilterSettings,
+        folder: Path,
+        on_progress: OnSteps | None = None,
+    ) -> FilterSettings:
+        """Learn emission, gain and rates through the filter, and write them below `folder`."""
+        from stormpsr.decoding.procedure_filter_fit import fit_filter
+
+        learned = fit_filter(recordings, procedure, settings.block_components, on_progress=on_progress)
+        learned.save(folder / PARAMETERS_FILE)
+        return replace(settings, fitted=True, folder=folder)
+
+
+def parameters_of(settings: FilterSettings, procedure: Procedure) -> FilterParameters:
+    """The parameters that settings name, at their pace."""
+    found = FilterParameters()
+    if settings.fitted:
+        if settings.folder is None:
+            raise InputError("a fitted filter lies in a model's folder", cure="load the model, or set fitted: false")
+        found = FilterParameters.load(settings.folder / PARAMETERS_FILE, procedure.n_components)
+    return replace(found, log_seconds_R=found.log_seconds_R + np.log(settings.pace))

@@ -1,16 +1,17 @@
 """Learns the procedure filter's parameters through the filter: what is most probable to it shall be true.
 
 The loss is the mean of -log of what the filter believes of the true state of every component, in every prediction.
-Rates, gain and emission all follow its gradient. Recordings are cut into chunks that are learned from side by side; a
-chunk begins with what was believed when the one before it was last seen, so nothing is forgotten but the gradient
-(truncated back-propagation through time). Needs torch; the filter itself does not.
+Rates, gain and emission all follow its gradient; mean times begin at the pace of the recordings. Recordings are cut
+into chunks that are learned from side by side; a chunk begins with what was believed when the one before it was last
+seen, so nothing is forgotten but the gradient (truncated back-propagation through time). Needs torch; the filter itself
+does not.
 
 Shape legend: as in `procedure_filter`; N chunks, T predictions of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stormpsr.decoding.predictions import DETECTOR_OUTPUTS, N_OUTPUTS, STREAM_OUTPUTS, LabelledRecording
+from stormpsr.decoding.predictions import DETECTOR_OUTPUTS, N_OUTPUTS, STREAM_OUTPUTS, LabelledRecording, OnSteps
 from stormpsr.decoding.procedure_filter import (
     FEATURES,
     RATES,
@@ -29,16 +30,18 @@ from stormpsr.decoding.procedure_filter import (
     emission,
     features_of,
     transition,
+    turning_components,
     with_component,
 )
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, Variant
 
 _HIDDEN = (24, 24)
-_CHUNK = 100  # predictions: 40 seconds at the usual stride
-_CHUNKS_AT_ONCE = 32
+CHUNK = 100  # predictions: 40 seconds at the usual stride
+CHUNKS_AT_ONCE = 32
 _STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 240, 0.015, 0.01
 _SCALE_RATE = 0.05  # learning rate of gain and mean times, which are logarithms
+_USUAL_GAP = 34.0  # seconds between completions in IndustReal's training split, where the first mean times are from
 _LEAST_PROBABILITY = 1e-4  # so that one recording that went wrong does not rule
 _NETWORK_DROP = 0.15  # how often a network is taken away from a chunk, so that one alone is understood, too
 
@@ -48,12 +51,19 @@ class _Chunks:
     """All chunks of one variant."""
 
     blocks: Blocks
-    moves: tuple[Moves, ...]
+    moves: Mapping[frozenset[int], tuple[Moves, ...]]  # of each block, by the components that have turned
+    turned_N: tuple[frozenset[int], ...]  # the components that have left their initial state before a chunk begins
     feature_NTCF: Tensor
     truth_NTC: Tensor  # absent, correct, wrong
     counts_NT: Tensor  # whether there is such a prediction
     after_N: Tensor  # the chunk that follows, -1 for none
     begin_NGS: Tensor  # what is believed when a chunk begins; updated whenever the one before is seen
+
+    def by_turned(self) -> dict[frozenset[int], list[int]]:
+        found: dict[frozenset[int], list[int]] = {}
+        for number, turned in enumerate(self.turned_N):
+            found.setdefault(turned, []).append(number)
+        return found
 
 
 def fit_filter(
@@ -63,17 +73,18 @@ def fit_filter(
     *,
     steps: int = _STEPS,
     seed: int = 0,
+    on_progress: OnSteps | None = None,
 ) -> FilterParameters:
     """Parameters from labelled recordings and what the networks say of them."""
     generator = torch.Generator().manual_seed(seed)
-    tables: dict[str, list[_Table]] = {}
+    tables: dict[str, list[Table]] = {}
     for recording in recordings:
-        tables.setdefault(recording.variant, []).append(_Table.of(recording, procedure))
+        tables.setdefault(recording.variant, []).append(Table.of(recording, procedure))
     strides = [np.diff(table.tick_T) for group in tables.values() for table in group]
     ticks = max(int(np.median(np.concatenate(strides))), 1)
     blocks = Blocks.of(procedure, block_components)
     groups = [_chunks(group, procedure, procedure.variant(name), blocks) for name, group in tables.items()]
-    log_seconds_R = torch.log(torch.tensor(list(RATES.values()))).requires_grad_()
+    log_seconds_R = torch.log(torch.tensor(list(RATES.values())) * pace_of(recordings, procedure.fps)).requires_grad_()
     log_gain = torch.tensor(np.log(0.15 / ticks), dtype=torch.float32).requires_grad_()
     layers = _new_layers(len(FEATURES) + procedure.n_components, generator)
     parameters = [log_seconds_R, log_gain, *(tensor for layer in layers for tensor in layer)]
@@ -82,10 +93,12 @@ def fit_filter(
     optimiser = torch.optim.AdamW([scales, weights], lr=_LEARNING_RATE)
     greatest = [_SCALE_RATE, _LEARNING_RATE]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, greatest, total_steps=steps, pct_start=0.2)
-    share = torch.tensor([float(len(group.after_N)) for group in groups])
-    for _ in range(steps):
-        group = groups[int(torch.multinomial(share, 1, generator=generator))]
-        chosen_B = torch.randperm(len(group.after_N), generator=generator)[:_CHUNKS_AT_ONCE]
+    # chunks of a batch share their transitions
+    pools = [(group, torch.tensor(rows)) for group in groups for rows in group.by_turned().values()]
+    share = torch.tensor([float(len(rows)) for _, rows in pools])
+    for step in range(steps):
+        group, rows_N = pools[int(torch.multinomial(share, 1, generator=generator))]
+        chosen_B = rows_N[torch.randperm(len(rows_N), generator=generator)[:CHUNKS_AT_ONCE]]
         optimiser.zero_grad()
         seconds = ticks / procedure.fps
         loss = _loss(group, chosen_B, log_seconds_R, log_gain.exp() * ticks, layers, seconds, generator)
@@ -93,6 +106,8 @@ def fit_filter(
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         schedule.step()
+        if on_progress:
+            on_progress(step + 1, steps)
     learned = tuple((weight.detach().double().numpy(), bias.detach().double().numpy()) for weight, bias in layers)
     if not all(np.isfinite(tensor).all() for layer in learned for tensor in layer):
         raise InputError("fitting the filter diverged", cure="look for recordings with wrong labels")
@@ -100,7 +115,7 @@ def fit_filter(
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class Table:
     """The predictions of a recording that say something."""
 
     tick_T: NDArray[np.int64]
@@ -108,7 +123,7 @@ class _Table:
     truth_TC: NDArray[np.int64]
 
     @classmethod
-    def of(cls, recording: LabelledRecording, procedure: Procedure) -> _Table:
+    def of(cls, recording: LabelledRecording, procedure: Procedure) -> Table:
         if recording.states is None:
             raise InputError(f"recording {recording.name} has no states to learn from")
         said = [(p, f) for p in recording.predictions if (f := features_of(p, procedure)) is not None]
@@ -120,16 +135,16 @@ class _Table:
         return cls(tick_T, np.stack([feature for _, feature in said]), dense_FC[index_T].astype(np.int64) % 3)
 
 
-def _chunks(tables: Sequence[_Table], procedure: Procedure, variant: Variant, blocks: Blocks) -> _Chunks:
-    cuts = [(table, start) for table in tables for start in range(0, len(table.tick_T), _CHUNK)]
+def _chunks(tables: Sequence[Table], procedure: Procedure, variant: Variant, blocks: Blocks) -> _Chunks:
+    cuts = [(table, start) for table in tables for start in range(0, len(table.tick_T), CHUNK)]
     n_components, needs = procedure.n_components, procedure.needs
-    feature_NTCF = torch.zeros(len(cuts), _CHUNK, n_components, len(FEATURES))
-    truth_NTC = torch.zeros(len(cuts), _CHUNK, n_components, dtype=torch.long)
-    counts_NT = torch.zeros(len(cuts), _CHUNK)
+    feature_NTCF = torch.zeros(len(cuts), CHUNK, n_components, len(FEATURES))
+    truth_NTC = torch.zeros(len(cuts), CHUNK, n_components, dtype=torch.long)
+    counts_NT = torch.zeros(len(cuts), CHUNK)
     after_N = torch.full((len(cuts),), -1)
     begin_NGS = torch.zeros(len(cuts), len(blocks.slot_GB), len(blocks.digit_SB))
     for number, (table, start) in enumerate(cuts):
-        part = slice(start, start + _CHUNK)
+        part = slice(start, start + CHUNK)
         n = len(table.tick_T[part])
         feature_NTCF[number, :n] = torch.from_numpy(table.feature_TCF[part])
         truth_NTC[number, :n] = torch.from_numpy(table.truth_TC[part])
@@ -139,8 +154,26 @@ def _chunks(tables: Sequence[_Table], procedure: Procedure, variant: Variant, bl
         # until the chunk before has been seen, one that begins in the middle begins with the truth
         true = variant.initial if not start else table.truth_TC[start - 1].tolist()
         begin_NGS[number, torch.arange(begin_NGS.shape[1]), torch.from_numpy(blocks.joint_state(true))] = 1.0
-    moves = tuple(Moves.of(blocks, block, needs, variant, procedure) for block in range(len(blocks.slot_GB)))
-    return _Chunks(blocks, moves, feature_NTCF, truth_NTC, counts_NT, after_N, begin_NGS)
+    turned_N = tuple(_turned_before(table, start, procedure, variant) for table, start in cuts)
+    moves = {
+        turned: tuple(
+            Moves.of(blocks, block, needs, variant, procedure, turned=turned) for block in range(len(blocks.slot_GB))
+        )
+        for turned in set(turned_N)
+    }
+    return _Chunks(blocks, moves, turned_N, feature_NTCF, truth_NTC, counts_NT, after_N, begin_NGS)
+
+
+def _turned_before(table: Table, start: int, procedure: Procedure, variant: Variant) -> frozenset[int]:
+    left_C = (table.truth_TC[:start] != np.asarray(variant.initial) % 3).any(axis=0)
+    return turning_components(procedure, variant) & frozenset(np.flatnonzero(left_C).tolist())
+
+
+def pace_of(recordings: Sequence[LabelledRecording], fps: float) -> float:
+    """How many times longer the next completion takes on average than where the first mean times are from."""
+    frames = [sorted({label.frame for label in recording.labels}) for recording in recordings]
+    gaps = [later - sooner for own in frames for sooner, later in pairwise(own)]
+    return float(np.clip(np.mean(gaps) / fps / _USUAL_GAP, 0.05, 20)) if gaps else 1.0
 
 
 def _new_layers(n_in: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
@@ -154,7 +187,7 @@ def _new_layers(n_in: int, generator: torch.Generator) -> list[tuple[Tensor, Ten
     ]
 
 
-def _drop_networks(feature_BTCF: Tensor, generator: torch.Generator) -> Tensor:
+def drop_networks(feature_BTCF: Tensor, generator: torch.Generator) -> Tensor:
     """Features without those of the detector, or without those of the stream, in some chunks.
 
     Where there is one network only, it stays.
@@ -185,9 +218,12 @@ def _loss(
     n_states = len(blocks.digit_SB)
     identity_SS, is_SX = torch.eye(n_states), torch.from_numpy(blocks.is_SX).float()
     rate_R = torch.exp(-log_seconds_R)
-    generators = [moves.generator(rate_R, torch.zeros(n_states, n_states)) for moves in group.moves]
+    generators = [
+        moves.generator(rate_R, torch.zeros(n_states, n_states))
+        for moves in group.moves[group.turned_N[int(chosen_B[0])]]
+    ]
     step_GSS = transition(torch.stack(generators), identity_SS, seconds)
-    feature_BTCF = _drop_networks(group.feature_NTCF[chosen_B], generator)
+    feature_BTCF = drop_networks(group.feature_NTCF[chosen_B], generator)
     which_CC = torch.eye(n_components).expand(n_batch, n_steps, -1, -1)
     said_BTC3 = emission(layers, with_component(feature_BTCF, which_CC)) * gain * counts_BT[..., None, None]
     joint_BTGS = blocks.joint(said_BTC3, said_BTC3.new_zeros(n_batch, n_steps, 1, 3), is_SX.T)

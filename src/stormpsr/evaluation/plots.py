@@ -1,4 +1,5 @@
-"""Plots: scores of predicted events, embeddings in the plane, and a detector's precision, confusion and reliability.
+"""Plots: scores of predicted events, labels by step, embeddings in the plane, and a detector's precision, confusion
+and reliability.
 
 Shape legend: F frames, D dimensions, C components.
 """
@@ -17,12 +18,13 @@ from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.summary import RecordingResult, Summary, recognised_within
 from stormpsr.evaluation.wording import counted, number, seconds
 from stormpsr.files import replacing
-from stormpsr.procedure.model import Procedure, bit_string
+from stormpsr.procedure.model import Procedure, StepKind, bit_string
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from stormpsr.data.label_statistics import LabelStatistics
     from stormpsr.detectors.calibration import Reliability
     from stormpsr.evaluation.detection_metrics import AveragePrecision
 
@@ -257,6 +259,30 @@ def draw_reliability(path: Path, named: Sequence[tuple[str, Reliability]]) -> No
     axis.legend(loc="upper left", frameon=False, fontsize=8)
     _open(axis)
     _write(figure, path, bbox_inches="tight")
+
+
+# ---------------------------------------------------------------------- labels
+def plot_label_distribution(statistics: LabelStatistics, procedure: Procedure, path: Path) -> None:
+    """How often each step occurs: a bar per step, installations, incorrect ones and removals by colour, most first."""
+    total = {step_id: max(counts.values()) for step_id, counts in statistics.steps.items()}
+    in_order = sorted(total, key=lambda step_id: (-total[step_id], step_id))
+    figure = _new_figure(max(5.0, 0.26 * len(in_order) + 1.5), 4.6)
+    axis: Any = figure.subplots()
+    kinds = {StepKind.INSTALL: _RECOGNISED, StepKind.REMOVE: _FALSE, StepKind.INCORRECT: _MISSED}
+    for kind, colour in kinds.items():
+        places = [at for at, step_id in enumerate(in_order) if procedure.step(step_id).kind is kind]
+        heights = [total[in_order[at]] for at in places]
+        axis.bar(places, heights, color=colour, width=0.8, label=f"{kind.name.lower()} ({sum(heights)})")
+    for at, step_id in enumerate(in_order):
+        axis.annotate(str(total[step_id]), (at, total[step_id]), ha="center", va="bottom", fontsize=6)
+    names = [procedure.step(step_id).description for step_id in in_order]
+    axis.set_xticks(range(len(in_order)), names, rotation=60, ha="right", fontsize=7)
+    axis.set_ylabel("labels", fontsize=9)
+    recordings = list(statistics.splits.values())[-1].n_recordings
+    axis.set_title(f"{statistics.procedure}: steps of {counted(recordings, 'recording')}", loc="left", fontsize=10)
+    axis.legend(frameon=False, fontsize=8)
+    _open(axis)
+    _write(figure, path)
 
 
 def _open(axis: Axes) -> None:

@@ -30,6 +30,7 @@ from stormpsr.errors import InputError
 from stormpsr.yaml_loader import guess
 
 _STRIDES = (8, 16)
+_HUB_SECONDS = 10  # to answer, where only its being there is asked for
 _BLOCKS = 2  # of cross-attention
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _OPERATORS = ("nms", "qnms")
@@ -75,13 +76,39 @@ def create_backbone(name: str, *, image_size: int, out_dim: int, weights: str) -
             raise InputError(f"these are not weights of {name!r} ({reason})", path=path) from error
         if weights != "hub":
             raise
-        raise InputError(
-            f"the weights of {name!r} cannot be had from the hub ({reason})",
-            cure="connect, or give the path of a saved weights file as encoder.weights, or 'none' to start without",
-        ) from error
+        raise _no_hub(name, reason) from error
     if weights == "package":
         _load_packaged(backbone, architecture)
     return backbone
+
+
+def check_hub(name: str) -> None:
+    """Complain if a network's weights are neither in the hub's cache nor can be had: now, and not when they are needed.
+
+    Only the file's header is asked for.
+    """
+    make_torchvision_importable()
+    settings = import_module("timm").get_pretrained_cfg(name, allow_unregistered=False)
+    repository = getattr(settings, "hf_hub_id", None)
+    if not repository:
+        return  # timm gets it elsewhere, and will say so
+    hub = import_module("huggingface_hub")
+    repository = f"timm/{name}" if repository == "timm/" else repository
+    file = "model.safetensors"
+    if isinstance(hub.try_to_load_from_cache(repository, file), str):
+        return
+    try:
+        hub.get_hf_file_metadata(hub.hf_hub_url(repository, file), timeout=_HUB_SECONDS)
+    except Exception as error:  # of a dozen classes of the hub's client
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise _no_hub(name, reason) from error
+
+
+def _no_hub(name: str, reason: str) -> InputError:
+    return InputError(
+        f"the weights of {name!r} cannot be had from the hub ({reason})",
+        cure="connect, or give the path of a saved weights file as encoder.weights, or 'none' to start without",
+    )
 
 
 def _load_packaged(backbone: nn.Module, architecture: str) -> None:
@@ -100,7 +127,7 @@ def _load_packaged(backbone: nn.Module, architecture: str) -> None:
     ours = backbone.state_dict()
     last_layer = {name for name in ours if name.startswith("classifier.")}
     kept = [name for name in ours if name not in last_layer]
-    if len(theirs) != len(ours) or any(ours[name].shape != t.shape for name, t in zip(kept, theirs, strict=False)):
+    if len(theirs) != len(kept) + 2 or any(ours[name].shape != t.shape for name, t in zip(kept, theirs, strict=False)):
         raise InputError(f"package {package} does not hold the tensors of {architecture!r}", path=path)
     backbone.load_state_dict({**ours, **dict(zip(kept, theirs, strict=False))})
 

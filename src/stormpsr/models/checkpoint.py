@@ -154,9 +154,9 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
 
 def encoder_digest(encoder: SpatialEncoder) -> str:
     """A fingerprint of everything that decides what an encoder makes of an image."""
-    return tensors_digest(
-        encoder, f"{GEOMETRY} {type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
-    )
+    about = f"{GEOMETRY} {type(encoder.backbone).__name__} {encoder.image_size} {encoder.crop_size}"
+    about += "" if encoder.embedding_norm == "none" else f" {encoder.embedding_norm}"
+    return tensors_digest(encoder, about)
 
 
 def tensors_digest(module: Any, about: str = "") -> str:

@@ -22,6 +22,7 @@ from stormpsr.models.checkpoint import MODEL_FILE, read_tensors
 from stormpsr.models.locator import Locator, Motion, crop
 
 ProjectionNorm = Literal["batch", "none"]
+EmbeddingNorm = Literal["none", "l2"]
 SupConForm = Literal["paper", "common"]
 _QUERIES = "query_QD"
 
@@ -47,14 +48,21 @@ class SpatialEncoder(nn.Module):
         n_queries: int = 0,
         frozen_stride: int = 0,
         crop_size: int = 0,
+        head_on_features: bool = False,
+        embedding_norm: EmbeddingNorm = "none",
     ) -> None:
-        """`n_queries` other than 0: features are read by that many learned queries (`AttentionPooling`).
+        """`head_on_features`: there is no h; the first layer of g reads what the backbone pools.
+
+        `embedding_norm` other than `none`: what `embed` gives is brought to unit length, after z was made from it.
+
+        `n_queries` other than 0: features are read by that many learned queries (`AttentionPooling`).
 
         `crop_size` other than 0: a locator, which is not trained here, finds the assembly, and the backbone sees a
         crop of so many pixels around it.
         """
         super().__init__()
         self.image_size, self.embedding_dim, self.crop_size = image_size, embedding_dim, crop_size
+        self.embedding_norm = embedding_norm
         self.locator = Locator().requires_grad_(False).eval() if crop_size else None
         seen_size = crop_size or image_size
         if n_queries:
@@ -67,8 +75,10 @@ class SpatialEncoder(nn.Module):
             )
             self.backbone: nn.Module = PooledBackbone(reader, embedding_dim)
         else:
-            self.backbone = create_backbone(backbone, image_size=seen_size, out_dim=embedding_dim, weights=weights)
-        self.first_projection = _hidden_layer(embedding_dim, projection_norm)
+            out_dim = 0 if head_on_features else embedding_dim
+            self.backbone = create_backbone(backbone, image_size=seen_size, out_dim=out_dim, weights=weights)
+        features = int(getattr(self.backbone, "num_features", 0)) if head_on_features else embedding_dim
+        self.first_projection = _hidden_layer(embedding_dim, projection_norm, features)
         self.projection = nn.Sequential(
             _hidden_layer(embedding_dim, projection_norm), nn.Linear(embedding_dim, embedding_dim)
         )
@@ -108,7 +118,8 @@ class SpatialEncoder(nn.Module):
 
     def embed(self, image_BHW3: Tensor, corners_B4: Tensor | None = None) -> Tensor:
         """What the temporal stage takes: h through the first layer of g; (B, D)."""
-        return self.embed_crop(self.crop_assembly(image_BHW3, corners_B4))
+        embedding_BD = self.embed_crop(self.crop_assembly(image_BHW3, corners_B4))
+        return embedding_BD if self.embedding_norm == "none" else functional.normalize(embedding_BD, dim=1)
 
     def embed_crop(self, crop_BHW3: Tensor) -> Tensor:
         """The same of what `crop_assembly` gave, perhaps changed in between."""
@@ -116,17 +127,17 @@ class SpatialEncoder(nn.Module):
 
     def forward(self, image_BHW3: Tensor) -> Tensor:
         """z: what the contrastive loss compares, of unit length; (B, D)."""
-        return self.project(self.embed(image_BHW3))
+        return self.project(self.embed_crop(self.crop_assembly(image_BHW3)))
 
     def project(self, embedding_BD: Tensor) -> Tensor:
         """z from what `embed` gives."""
         return functional.normalize(self.projection(embedding_BD), dim=1)
 
 
-def _hidden_layer(width: int, norm: ProjectionNorm) -> nn.Sequential:
+def _hidden_layer(width: int, norm: ProjectionNorm, width_in: int | None = None) -> nn.Sequential:
     if norm == "none":
-        return nn.Sequential(nn.Linear(width, width), nn.ReLU())
-    return nn.Sequential(nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
+        return nn.Sequential(nn.Linear(width_in or width, width), nn.ReLU())
+    return nn.Sequential(nn.Linear(width_in or width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
 
 
 # ---------------------------------------------------------------------- starting from a detector

@@ -90,6 +90,8 @@ def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> Spati
         n_queries=config.n_queries,
         frozen_stride=config.frozen_stride,
         crop_size=config.crop_size,
+        head_on_features=config.head_on_features,
+        embedding_norm=config.embedding_norm,
     )
     if from_detector:
         start_from_detector(encoder, Path(weights))
@@ -148,7 +150,8 @@ def stage_sizes(config: Config, n_components: int) -> list[StageSize]:
     encoder = stream.encoder
     seen = config.encoder.crop_size or size
     whole, image = torch.zeros(1, size, size, 3, device="meta"), torch.zeros(1, 3, seen, seen, device="meta")
-    h_BD = torch.zeros(1, dim, device="meta")
+    seen_by_head = int(encoder.first_projection[0].in_features)
+    features_BD, h_BD = torch.zeros(1, seen_by_head, device="meta"), torch.zeros(1, dim, device="meta")
     clip_BND = torch.zeros(1, n, dim, device="meta")
     mask_BN = torch.ones(1, n, dtype=torch.bool, device="meta")
 
@@ -169,8 +172,8 @@ def stage_sizes(config: Config, n_components: int) -> list[StageSize]:
     locator = encoder.locator
     return [
         *([] if locator is None else [stage("locator", "finds the assembly", locator, (whole,), (4,), "frame")]),
-        stage("backbone", config.encoder.backbone, encoder.backbone, (image,), (dim,), "frame"),
-        stage("projection 1", "first layer of g", encoder.first_projection, (h_BD,), (dim,), "frame"),
+        stage("backbone", config.encoder.backbone, encoder.backbone, (image,), (seen_by_head,), "frame"),
+        stage("projection 1", "first layer of g", encoder.first_projection, (features_BD,), (dim,), "frame"),
         stage("projection 2, 3", "rest of g, for training only", encoder.projection, (h_BD,), (dim,), "frame", False),
         stage("temporal", kind, stream.temporal, (clip_BND, mask_BN), (n_components,), "clip"),
     ]

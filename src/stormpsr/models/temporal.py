@@ -100,16 +100,24 @@ class TransformerModel(TemporalModel):
         heads: int,
         mlp_width: int,
         dropout: float,
+        head_width: int | None = None,
+        classifier: str = "mlp",
     ) -> None:
         super().__init__(n_frames)
         self.enter = nn.Linear(embedding_dim, width) if width != embedding_dim else nn.Identity()
         self.cls_token_W = nn.Parameter(torch.zeros(width))
         self.position_NW = nn.Parameter(torch.zeros(n_frames + 1, width))
-        layer = nn.TransformerEncoderLayer(
-            width, heads, mlp_width, dropout, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
-        self.head = _head(width, n_components)
+        if head_width is None:
+            layer = nn.TransformerEncoderLayer(
+                width, heads, mlp_width, dropout, activation="gelu", batch_first=True, norm_first=True
+            )
+            norm = nn.LayerNorm(width)
+            self.encoder: nn.Module = nn.TransformerEncoder(layer, layers, norm=norm, enable_nested_tensor=False)
+        else:
+            wide = [_WideHeadLayer(width, heads, head_width, mlp_width, dropout) for _ in range(layers)]
+            self.encoder = _WideHeadEncoder(wide, width)
+        linear = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, n_components))
+        self.head = _head(width, n_components) if classifier == "mlp" else linear
         for parameter in (self.cls_token_W, self.position_NW):
             nn.init.trunc_normal_(parameter, std=0.02)
         for parameter in self.encoder.parameters():
@@ -124,6 +132,49 @@ class TransformerModel(TemporalModel):
         return self.head(self.encoder(tokens_BNW, src_key_padding_mask=hidden_BN)[:, 0])
 
 
+class _WideHeadLayer(nn.Module):
+    """Self-attention whose heads have a width of their own, and a perceptron, as in the released code.
+
+    (torch's own layer always shares the width among its heads.)
+    """
+
+    def __init__(self, width: int, heads: int, head_width: int, mlp_width: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.to_qkv = nn.Linear(width, 3 * heads * head_width, bias=False)
+        self.out = nn.Sequential(nn.Linear(heads * head_width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, mlp_width),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(mlp_width, width),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, tokens_BNW: Tensor, seen_BN: Tensor) -> Tensor:
+        q, k, v = self.to_qkv(self.norm_attention(tokens_BNW)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        found = nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen_BN[:, None, None, :], dropout_p=dropout
+        )
+        tokens_BNW = tokens_BNW + self.out(found.transpose(1, 2).flatten(2))
+        return tokens_BNW + self.mlp(self.norm_mlp(tokens_BNW))
+
+
+class _WideHeadEncoder(nn.Module):
+    """Such layers one after the other, called as torch's encoder is."""
+
+    def __init__(self, layers: Sequence[_WideHeadLayer], width: int) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(layers), nn.LayerNorm(width)
+
+    def forward(self, tokens_BNW: Tensor, src_key_padding_mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            tokens_BNW = layer(tokens_BNW, ~src_key_padding_mask)
+        return self.norm(tokens_BNW)
+
+
 class LSTMModel(TemporalModel):
     """A long short-term memory that reads the frames in order; its state after the last one is classified.
 
@@ -131,10 +182,19 @@ class LSTMModel(TemporalModel):
     """
 
     def __init__(
-        self, *, embedding_dim: int, n_frames: int, n_components: int, width: int, layers: int, dropout: float
+        self,
+        *,
+        embedding_dim: int,
+        n_frames: int,
+        n_components: int,
+        width: int,
+        layers: int,
+        dropout: float,
+        cell: str = "lstm",
     ) -> None:
         super().__init__(n_frames)
-        self.lstm = nn.LSTM(embedding_dim, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.lstm = kind(embedding_dim, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.head = _head(width, n_components)
 
     def forward(self, embedding_BND: Tensor, mask_BN: Tensor) -> Tensor:

@@ -306,7 +306,7 @@ class Procedure:
     # ------------------------------------------------------------------ files
     @classmethod
     def load(cls, source: str | Path) -> Procedure:
-        """A shipped procedure by name (`industreal`, `meccano`), or one from a YAML file."""
+        """A shipped procedure by name (`industreal`, `meccano`, `impact`), or one from a YAML file."""
         from stormpsr.procedure.reader import load_procedure
 
         return load_procedure(source)

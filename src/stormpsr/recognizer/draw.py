@@ -49,11 +49,15 @@ class AnnotatedVideo:
         height, width = (side - side % 2 for side in image.shape[:2])
         if self._container is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._container = av.open(str(self.path), "w")
+            # in parts of two seconds, each whole by itself: what is written can be played, however the program ends
+            parts = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
+            if self.path.suffix.lower() == ".mkv":
+                parts = {"cluster_time_limit": "2000"}
+            self._container = av.open(str(self.path), "w", options={"flush_packets": "1", **parts})
             rate = Fraction(self._fps).limit_denominator(1000)
             self._stream = self._container.add_stream("libx264", rate=rate)
             self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
-            self._stream.options = {"crf": "22", "preset": "veryfast"}
+            self._stream.options = {"crf": "22", "preset": "veryfast", "g": str(max(round(2 * self._fps), 1))}
             self._stream.time_base = self._stream.codec_context.time_base = _TIME_BASE
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
         frame.pts = self._last = max(round(time_seconds / _TIME_BASE), self._last + 1)

@@ -391,13 +391,25 @@ def pack_model(
 
 
 def _natural_settings(stream: str | Path | None) -> RecognizerSettings:
-    """The temporal model runs once per frame of its window: no frame is then encoded that its training did not see."""
+    """The temporal model runs once per frame of its window: no frame is then encoded that its training did not see.
+
+    Methods decide as the settings say that it was trained with, until somebody tunes them.
+    """
     if stream is None:
         return RecognizerSettings()
     from stormpsr.config import load_config
 
-    clips = load_config(Path(stream) / "config.yaml").clips
-    return RecognizerSettings(temporal_stride=max(clips.window_frames // clips.n_window, 1))
+    return settings_of_training(load_config(Path(stream) / "config.yaml"))
+
+
+def settings_of_training(config: Config) -> RecognizerSettings:
+    """How a stream is run and decided by that was trained with certain settings, before somebody tunes it."""
+    from stormpsr.config import DecodingConfig
+
+    clips, given = config.clips, config.decoding.model_dump()
+    fusions = {name: resolve_method(name).settings(given) for name in ("detection", "temporal", "average", "released")}
+    stride = max(clips.window_frames // clips.n_window, 1)
+    return RecognizerSettings(temporal_stride=stride, methods=fusions if config.decoding != DecodingConfig() else {})
 
 
 def _copy_part(source: Path, target: Path, half: bool) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.coco import COCO_FILE, read_coco_boxes
+from stormpsr.data.annotated_frames import boxes_inside, read_boxes
 from stormpsr.data.events import StepEvent, completions
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, StateTimeline, read_steps
 from stormpsr.data.recording import Recording, variant_name_of
@@ -105,8 +105,8 @@ def read_views_of(folder: Path, n_frames: int, procedure: Procedure) -> Seen:
         visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
         readable_F = visibility.readable_F()
         visible_share = tuple(float(v) for v in visibility.mean_visible_F()[::VISIBLE_EVERY])
-    elif (folder / COCO_FILE).is_file():
-        frames = [box.frame for box in read_coco_boxes(folder / COCO_FILE, procedure)]
+    elif (boxes := boxes_inside(folder)) is not None:
+        frames = [box.frame for box in read_boxes(boxes, procedure)]
         readable_F = np.isin(np.arange(n_frames), frames)
     else:
         return Seen()
@@ -123,13 +123,21 @@ def check_variant(procedure: Procedure, name: str, given: str | None) -> tuple[s
 
 _FRAMES_AT_ONCE = 64
 
+ReadEmbeddings = Callable[[NDArray[np.int64]], NDArray[np.float32]]  # numbers of frames -> (B, D)
 OnProgress = Callable[[str, int, int], None]  # recording, frames done, frames in all
 
 
 def predict_recording(
-    networks: Networks, frames: Iterable[Frame], *, batch_size: int = _FRAMES_AT_ONCE
+    networks: Networks,
+    frames: Iterable[Frame],
+    *,
+    batch_size: int = _FRAMES_AT_ONCE,
+    read_embeddings: ReadEmbeddings | None = None,
 ) -> Iterator[Prediction]:
-    """The predictions of frames, as `FramePredictor` would make them one by one."""
+    """The predictions of frames, as `FramePredictor` would make them one by one.
+
+    `read_embeddings`: where the encoder has seen the frames before, so that it need not look at them.
+    """
     schedule, ring = networks.schedule(), networks.ring()
     counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
     while batch := list(islice(counted, batch_size)):
@@ -137,18 +145,25 @@ def predict_recording(
         ticks = [due.tick for _, due in chunk if due.detect]
         found = networks.detect([view for view, due in chunk if due.detect], ticks) if ticks else []
         detected = dict(zip(ticks, found, strict=True))
-        said = _said_by_stream(networks, ring, chunk)
+        numbers = np.array([frame.index for frame, due in batch if due.encode], dtype=np.int64)
+        known = read_embeddings(numbers) if read_embeddings is not None and len(numbers) else None
+        said = _said_by_stream(networks, ring, chunk, known)
         for frame, due in batch:
             joined = joined_outputs(detected.get(due.tick), said.get(due.tick))
             yield Prediction(due.tick, frame.index, frame.time_seconds, *joined)
 
 
 def _said_by_stream(
-    networks: Networks, ring: EmbeddingRing, chunk: Sequence[tuple[View, Due]]
+    networks: Networks,
+    ring: EmbeddingRing,
+    chunk: Sequence[tuple[View, Due]],
+    known_BD: NDArray[np.float32] | None = None,
 ) -> dict[int, NDArray[np.float32]]:
     """The temporal model's word by tick. All images are encoded at once, then all windows are cut in order."""
     to_encode = [view for view, due in chunk if due.encode]
-    embeddings = iter(networks.encode(to_encode) if to_encode else ())
+    if known_BD is None and to_encode:
+        known_BD = networks.encode(to_encode)
+    embeddings = iter(() if known_BD is None else known_BD)
     windows = []
     for _, due in chunk:
         if due.encode:

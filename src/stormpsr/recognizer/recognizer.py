@@ -13,6 +13,7 @@ torch, or, if it was exported, ONNX Runtime or OpenVINO.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -64,6 +65,7 @@ class Recognizer:
         self.decoder = decoder.decoder
         self.notes = tuple(notes)  # what a user should know, for example that a stream is missing
         self.prediction: Prediction | None = None  # what the networks said about the latest frame
+        self.threads: AbstractContextManager[None] = nullcontext()  # around the networks' work on a frame
 
     @classmethod
     def load(
@@ -163,7 +165,8 @@ class Recognizer:
 
     def update(self, frame: Frame) -> list[StepEvent]:
         """The steps that are completed now. A second frame for the same tick of the clock changes nothing."""
-        prediction = self.predictor.update(frame)
+        with self.threads:
+            prediction = self.predictor.update(frame)
         if prediction is None:
             return []
         self.prediction = prediction
@@ -172,6 +175,14 @@ class Recognizer:
     def finish(self) -> list[StepEvent]:
         """What is only known once the work has ended: expected steps that never came, by methods that tell of them."""
         return self._ticks.finish()
+
+    def correct(self, component: int, bit: int) -> None:
+        """Somebody who knows says what is true (0 absent, 1 correct, -1 wrong): recognition goes on from there."""
+        self.decoder.correct(component, bit)
+
+    def restore(self, bits: Sequence[int]) -> None:
+        """Go on from a state that is known, as after a restart."""
+        self.decoder.restore(bits)
 
     # ------------------------------------------------------------------ for displays
     @property

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from inspect import getfile
+from itertools import product
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stormpsr.data.events import completions
+from stormpsr.data.events import StepEvent, completions
 from stormpsr.decoding.methods import resolve_method, title_of
+from stormpsr.decoding.predictions import Decoder
 from stormpsr.errors import InputError, need_packages
+from stormpsr.evaluation.alarms import Alarms, put_together
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
-from stormpsr.files import replacing
+from stormpsr.files import digest, replacing, write_text
 from stormpsr.recognizer.model_folder import SETTINGS_FILE, RecognizerModel, add_metrics, load_settings, save_settings
 from stormpsr.recognizer.offline import LabelledPredictions
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
 _FOLDS = 4
+_FINISHED = "finished.json"  # in a fold's folder: the settings that go with what was learned
 
 
 @dataclass(frozen=True)
@@ -42,12 +51,21 @@ Part = tuple[RecognizerModel, Sequence[LabelledPredictions]]  # recordings, and 
 
 @contextmanager
 def cross_fitted(
-    model: RecognizerModel, method: str, recordings: Sequence[LabelledPredictions], on_note: Callable[[str], None]
+    model: RecognizerModel,
+    method: str,
+    recordings: Sequence[LabelledPredictions],
+    on_note: Callable[[str], None],
+    *,
+    scratch: Path | None = None,
+    on_progress: Callable[[str, int, int], None] | None = None,
 ) -> Iterator[tuple[list[Part], list[Any]]]:
     """Recordings to choose a method's settings by, and the settings to try; until the block ends.
 
     A method that learns is fitted several times, each time without some recordings, which it is then tried on: what is
     chosen on recordings that it has learned from is chosen by memory. Folds have the variants mixed.
+
+    scratch: a folder that keeps what was learned until the block ends well, so that fitting goes on where it was broken
+    off. on_progress: what is being learned, steps done, steps in all.
     """
     entry = resolve_method(method)
     start = model.settings_of(method, start=entry.settings())  # what was tuned before has no say
@@ -59,17 +77,38 @@ def cross_fitted(
     if not learns_from(method, recordings):
         yield [(model, recordings)], entry.settings_grid(start=start) if entry.grid else [start]
         return
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as temporary:
+        key = _digest(model, method, recordings)
+        folder = Path(temporary) if scratch is None else scratch / f"{method.replace(':', '.')}-{key}"
         parts: list[Part] = []
         folds = _folds(recordings)
         for number, held_out in enumerate(folds):
-            on_note(f"{method} learns, part {number + 1} of {len(folds)}; it may take minutes")
-            changed = replace(model, path=Path(folder) / str(number))
-            changed.path.mkdir()
-            others = [recording for recording in recordings if recording not in held_out]
-            start = entry.decoder_class.fit(others, model.procedure, start, changed.path)
+            changed = replace(model, path=folder / str(number))
+            changed.path.mkdir(parents=True, exist_ok=True)
+            finished, name = changed.path / _FINISHED, f"{method} learns, part {number + 1} of {len(folds)}"
+            if finished.is_file():
+                start = model.settings_of(method, start=entry.settings(json.loads(finished.read_text("utf-8"))))
+            else:
+                on_note(f"{name}; it may take minutes")
+                others = [recording for recording in recordings if recording not in held_out]
+                report = None if on_progress is None else partial(on_progress, name)
+                start = entry.decoder_class.fit(others, model.procedure, start, changed.path, report)
+                write_text(finished, json.dumps(entry.stored(start)))
             parts.append((changed, held_out))
         yield parts, entry.settings_grid(start=start) if entry.grid else [start]
+        if scratch is not None:
+            rmtree(folder, ignore_errors=True)
+
+
+def _digest(model: RecognizerModel, method: str, recordings: Sequence[LabelledPredictions]) -> str:
+    """What fitting depends on, in short."""
+    written = [*Path(getfile(Decoder)).parent.glob("*.py"), Path(getfile(resolve_method(method).decoder_class))]
+    found = hashlib.sha256(repr((digest(*sorted(set(written))), method, model.procedure)).encode())
+    for own in sorted(recordings, key=lambda labelled: labelled.name):
+        found.update(repr((own.name, own.variant, own.labels, own.states)).encode())
+        for name in own.predictions.__dataclass_fields__:
+            found.update(np.ascontiguousarray(getattr(own.predictions, name)).tobytes())
+    return found.hexdigest()[:16]
 
 
 def learns_from(method: str, recordings: Sequence[LabelledPredictions]) -> bool:
@@ -113,18 +152,26 @@ def summary_of(parts: Sequence[Part], method: str, settings: Any) -> GroupSummar
     return summarise([_score_part(model, method, labelled, [settings])[0] for model, labelled in pairs]).all
 
 
-def _score_part(
+def _events_of(
     model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[Any]
-) -> list[Scores]:
+) -> list[list[StepEvent]]:
+    """The events of each of several settings."""
     settings = [model.settings_of(method, start=own) for own in part]
     batch = resolve_method(method).decoder_class.batch(model.procedure, labelled.variant, settings)
     gaps, decoder_class = model.gap_filler(), resolve_method(method).decoder_class
     for prediction in labelled.predictions:
         for tick in gaps.fill(prediction) if decoder_class.needs_every_tick else (prediction,):
             batch.observe(tick)
+    return list(batch.events)
+
+
+def _score_part(
+    model: RecognizerModel, method: str, labelled: LabelledPredictions, part: Sequence[Any]
+) -> list[Scores]:
+    found = _events_of(model, method, labelled, part)
     known: dict[tuple[tuple[int, int], ...], Scores] = {}  # many settings give the same events
-    keys = [tuple((event.frame, event.step_id) for event in events) for events in batch.events]
-    for key, events in zip(keys, batch.events, strict=True):
+    keys = [tuple((event.frame, event.step_id) for event in completions(events)) for events in found]
+    for key, events in zip(keys, found, strict=True):
         if key not in known:
             known[key] = score(labelled.labels, completions(events), fps=labelled.recording.fps)
     return [known[key] for key in keys]
@@ -195,6 +242,38 @@ def _most_typical(best: Sequence[Scored]) -> Scored:
     shares = {name: Counter(own[name] for own in values) for name in values[0]}
     agreeing = [sum(shares[name][value] for name, value in own.items()) for own in values]
     return best[agreeing.index(max(agreeing))]
+
+
+def choose_alarms(
+    parts: Sequence[Part], method: str, settings: Any, most_false_per_hour: float
+) -> tuple[Any, Alarms | None]:
+    """The settings with those values of the method's `alarm_grid` that find the most wrong parts, and what they do.
+
+    More than so many false alarms per hour are not allowed; where all values give more, the quietest ones are taken.
+    None where a method gives no alarms, or no recording has labelled states.
+    """
+    entry = resolve_method(method)
+    pairs = [(m, labelled) for m, recordings in parts for labelled in recordings if labelled.states is not None]
+    if not entry.decoder_class.gives_alarms or not pairs:
+        return settings, None
+    axes = entry.decoder_class.alarm_grid
+    tried = [replace(settings, **dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+    rows = [
+        [
+            labelled.result(events, model.procedure, alarming=True).alarms
+            for events in _events_of(model, method, labelled, tried)
+        ]
+        for model, labelled in pairs
+    ]
+    told = [put_together([one for one in column if one is not None]) for column in zip(*rows, strict=True)]
+
+    def rank(place: int) -> tuple[bool, float, float]:
+        alarms = told[place]
+        quiet = alarms.wrong_false_per_hour <= most_false_per_hour
+        return quiet, alarms.wrong_found if quiet else 0, -alarms.wrong_false
+
+    best = max(range(len(tried)), key=rank)
+    return tried[best], told[best]
 
 
 def pareto_front(scored: Sequence[Scored]) -> list[Scored]:

@@ -69,7 +69,7 @@ class ExportedDetector(SquareDetector):
     def __init__(self, procedure: Procedure, info: GraphsInfo, network: _Located) -> None:
         self.procedure, self._info, self._network = procedure, info, network
         self.image_size = info.image_size
-        if info.readout not in READOUTS:
+        if info.readout is None or info.readout not in READOUTS:
             raise InputError(f"there is no readout {info.readout!r}", cure="export the model again with this version")
         self._readout = READOUTS[info.readout]
 

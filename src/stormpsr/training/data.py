@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from stormpsr.config import Config
+from stormpsr.data.annotated_frames import boxes_inside, read_boxes
 from stormpsr.data.boxes import Box
-from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
+from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_state_images
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.frame_cache import Frames
 from stormpsr.data.images import Placement
@@ -53,6 +54,30 @@ class Renders:
     sources: tuple[tuple[FrameSource, tuple[int, ...]], ...]  # folders, and the numbers of the images in them
     states: tuple[StateBits, ...]  # one per image
     corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the square
+
+
+class RenderImages(Sequence[NDArray[np.uint8]]):
+    """The images of renders, each read when it is asked for: a hundred thousand of them fit into no memory."""
+
+    def __init__(self, parts: Sequence[tuple[Frames, Sequence[int]]]) -> None:
+        self._frames = [frames for frames, _ in parts]
+        self._numbers = [numbers for _, numbers in parts]
+        self._starts = np.concatenate([[0], np.cumsum([len(numbers) for numbers in self._numbers])]).astype(int)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[np.uint8]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[NDArray[np.uint8]]: ...
+    def __getitem__(self, index: int | slice) -> NDArray[np.uint8] | list[NDArray[np.uint8]]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        part = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self._frames[part][self._numbers[part][index - self._starts[part]]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,12 @@ class TrainingData:
 
 def load_training_data(root: str | Path, config: Config) -> TrainingData:
     """Open the recordings of the training and validation splits and check that they can be trained on."""
-    dataset = Dataset.open(root, procedure=config.procedure)
+    return training_data_of(Dataset.open(root, procedure=config.procedure))
+
+
+def training_data_of(dataset: Dataset) -> TrainingData:
+    """The recordings of the training and validation splits of a data set, checked."""
+    root = dataset.root
     found: dict[str, tuple[Recording, ...]] = {}
     for name, needed in (("train", 2), ("val", 1)):
         part, place = dataset.of_split(name), dataset.root.name
@@ -138,16 +168,17 @@ class BoxedFrames:
 
 
 def boxed_frames_of(recordings: Sequence[Recording], procedure: Procedure) -> BoxedFrames:
-    """The frames of recordings that `OD_labels.json` has boxes for."""
+    """The frames of recordings that somebody drew boxes in, whatever state they show."""
     rows: list[tuple[int, int, float, float, float, float]] = []
     for number, recording in enumerate(recordings):
-        path = recording.path / COCO_FILE
-        if not path.is_file():
+        path = boxes_inside(recording.path)
+        if path is None:
             continue
         height, width = next(recording.source.images()).shape[:2]
-        rows += [(number, box.frame, *_shares(box.box, width, height)) for box in read_coco_boxes(path, procedure)]
+        boxes = read_boxes(path, procedure, width, height)
+        rows += [(number, box.frame, *_shares(box.box, width, height)) for box in boxes]
     if not rows:
-        cure = f"each recording needs {COCO_FILE}; or set encoder.crop_size=0, to look at whole images"
+        cure = f"each recording needs {COCO_FILE} or NAME_GT.csv; or set encoder.crop_size=0, to look at whole images"
         raise InputError("no recording has boxes to learn from where the assembly is", cure=cure)
     table = np.array(rows)
     return BoxedFrames(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2:].astype(np.float32))
@@ -158,19 +189,22 @@ def _shares(box: Box, width: int, height: int) -> tuple[float, float, float, flo
     return Placement.of(width, height, 1).into_square(box.inside(width, height)).corners
 
 
-def key_frames_of(recordings: Sequence[Recording], config: Config) -> KeyFrames:
+def key_frames_of(recordings: Sequence[Recording], config: Config, procedure: Procedure) -> KeyFrames:
     """Key frames by the settings; recordings may differ in their frames per second."""
     fps = {recording.fps for recording in recordings}
     if len(fps) > 1:
         raise InputError(f"recordings have different frames per second: {sorted(fps)}", cure="bring them to one rate")
+    settings = config.key_frames
+    listed = [state.bits for state in procedure.states if state.bits is not None]
     return key_frames(
         [recording.states for recording in recordings if recording.states is not None],
         [recording.n_frames for recording in recordings],
         numbers=[recording.source.numbers() for recording in recordings],
-        fps=fps.pop(),
-        after_seconds=config.key_frames.after_seconds,
-        wrong_states=config.key_frames.wrong_states,
-        initial_state=config.key_frames.initial_state,
+        fps=settings.after_fps or fps.pop(),
+        after_seconds=settings.after_seconds,
+        wrong_states=settings.wrong_states,
+        initial_state=settings.initial_state,
+        listed=listed if settings.states == "listed" else None,
     )
 
 

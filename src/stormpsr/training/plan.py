@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from torch import Tensor
+from torch import Tensor, nn
 
 from stormpsr.data.recording import Recording
 from stormpsr.data.sources import Video
 from stormpsr.errors import InputError
+from stormpsr.models.backbones import check_hub
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import SpatioTemporalModel, build_encoder, build_stream
@@ -44,7 +45,9 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
         return left
     _check_stages(run, names, left)
     _check_shares(run, left)
-    if "encoder" in left and run.config.encoder.weights != "hub":  # those are downloaded when they are needed
+    if "encoder" in left and run.config.encoder.weights == "hub":
+        check_hub(run.config.encoder.backbone)
+    elif "encoder" in left:
         build_encoder(run.config.encoder)
     if left:
         recordings = recordings_of(run, left)
@@ -90,6 +93,8 @@ def _check_shares(run: Run, names: Sequence[StageName]) -> None:
 
 def _batch_sizes(run: Run, names: Sequence[StageName]) -> Iterator[tuple[str, int]]:
     for name in names:
+        if name == "encoder" and not run.config.train_encoder.epochs:
+            continue
         if name == "encoder":
             settings = run.config.key_frames
             counted = "(key_frames.n_sample + n_syn) x states" if settings.n_syn else "key_frames.n_sample x states"
@@ -135,6 +140,7 @@ class StagePlan:
     batches_per_epoch: int
     epochs: int
     seconds_per_batch: float  # measured here, on made-up numbers, without validation
+    memory_bytes: int  # of weights, gradients, the optimiser's memory, and what a batch leaves for the way back
 
     @property
     def minutes(self) -> float:
@@ -158,18 +164,27 @@ def plan_stages(run: Run, asked: Sequence[StageName], clock: Clock, *, skip_fini
     stages = _plan_each(run, names, clock)
     missing = run.cache.missing_bytes(recording.source for recording in recordings_of(run, names)) if names else 0
     finished = [f"{name} is finished and will be skipped" for name in asked if name not in names]
-    notes = (*run.data.notes(config), *(key_frame_sampler(run).notes if "encoder" in names else ()), *finished)
-    keys = key_frames_of(run.data.encoder_recordings(config.train_encoder.held_out_share), config)
+    samples = "encoder" in names and config.train_encoder.epochs > 0
+    notes = (*run.data.notes(config), *(key_frame_sampler(run).notes if samples else ()), *finished)
+    keys = key_frames_of(run.data.encoder_recordings(config.train_encoder.held_out_share), config, run.data.procedure)
     return RunPlan(tuple(stages), tuple(bit_string(bits) for bits in keys.states), missing, notes)
 
 
 def _plan_each(run: Run, names: Sequence[StageName], clock: Clock) -> Iterator[StagePlan]:
     stream = build_stream(run.config, run.data.procedure.n_components, weights="none").to(run.options.torch_device)
-    for name in names:
-        size, batches = _batches(run, name)
-        n, epochs = len(_trained_on(run, name)), getattr(run.config, f"train_{name}").epochs
-        items = "images" if name in ("locator", "encoder") else "clips"
-        yield StagePlan(name, n, items, size, batches, epochs, _time_step(run, stream, name, size, clock))
+    return (plan_stage(run, name, clock, stream) for name in names)
+
+
+def plan_stage(run: Run, name: StageName, clock: Clock, stream: SpatioTemporalModel | None = None) -> StagePlan:
+    """What one stage will do, and how long it will take; the stages before it need not be there."""
+    n, epochs = len(_trained_on(run, name)), getattr(run.config, f"train_{name}").epochs
+    items = "images" if name in ("locator", "encoder") else "clips"
+    if not epochs:
+        return StagePlan(name, n, items, 0, 0, 0, 0.0, 0)
+    if stream is None:
+        stream = build_stream(run.config, run.data.procedure.n_components, weights="none").to(run.options.torch_device)
+    size, batches = _batches(run, name)
+    return StagePlan(name, n, items, size, batches, epochs, *_try_step(run, stream, name, size, clock))
 
 
 def _batches(run: Run, name: StageName) -> tuple[int, int]:
@@ -189,8 +204,10 @@ def _batches(run: Run, name: StageName) -> tuple[int, int]:
     return clips.batch_size, clips.batches_per_epoch
 
 
-def _time_step(run: Run, stream: SpatioTemporalModel, name: StageName, batch_size: int, clock: Clock) -> float:
-    """Seconds that forward and backward passes of the real networks take, on made-up numbers."""
+def _try_step(
+    run: Run, stream: SpatioTemporalModel, name: StageName, batch_size: int, clock: Clock
+) -> tuple[float, int]:
+    """Seconds that forward and backward passes of the real networks take, and their memory, on made-up numbers."""
     config, device = run.config, run.options.torch_device
     size, n_window = config.encoder.image_size, config.clips.n_window
     n = 1 if name == "joint" else min(batch_size, _MOST_ITEMS)
@@ -206,10 +223,36 @@ def _time_step(run: Run, stream: SpatioTemporalModel, name: StageName, batch_siz
         "temporal": lambda: stream.temporal(clip_BND, mask_BN),
         "joint": lambda: stream(image_BSS3[None], mask_BN),
     }
-    forward[name]().sum().backward()  # the first is slower
+    network: dict[StageName, nn.Module] = {
+        "locator": locator,
+        "encoder": stream.encoder,
+        "temporal": stream.temporal,
+        "joint": stream,
+    }
+    kept = _saved_bytes(network[name], forward[name])  # also the first step, which is slower
+    learning = sum(p.numel() * p.element_size() for p in network[name].parameters() if p.requires_grad)
+    copies = 3 if getattr(config, f"train_{name}").optimiser == "sgd" else 4  # weights, gradients, one or two moments
     begin = clock()
     for _ in range(_TIMED_STEPS):
         forward[name]().sum().backward()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return batch_size / n * (clock() - begin) / _TIMED_STEPS
+    return batch_size / n * (clock() - begin) / _TIMED_STEPS, copies * learning + batch_size * kept // n
+
+
+def _saved_bytes(network: nn.Module, forward: Callable[[], Tensor]) -> int:
+    """How much a forward pass keeps for the way back, each block of memory once, without the weights."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    blocks: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            blocks[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = forward().sum()
+    kept = sum(blocks.values())
+    loss.backward()
+    return kept

@@ -20,7 +20,6 @@ from torch import Tensor
 from stormpsr.config import ClipConfig, Config, TemporalTrainingConfig
 from stormpsr.data.embedding_store import EmbeddingStore, Precision, read_clips
 from stormpsr.data.frame_cache import FrameCache, Frames
-from stormpsr.data.images import Image
 from stormpsr.data.recording import Recording
 from stormpsr.data.sampling import (
     ClipSampler,
@@ -32,7 +31,7 @@ from stormpsr.data.sampling import (
     window_offsets,
 )
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint
+from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint, save_checkpoint
 from stormpsr.models.encoder import SpatialEncoder, is_detector
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
@@ -43,6 +42,7 @@ from stormpsr.training.data import (
     KeyFrameImages,
     MoreRenders,
     ReadClips,
+    RenderImages,
     Renders,
     TrainingData,
     boxed_frames_of,
@@ -70,7 +70,7 @@ class Run:
     renders: Renders | None = None
     options: FitOptions = field(default_factory=FitOptions)
     on_progress: OnProgress = ignore_progress
-    cache_folder: Path | None = None  # decoded frames; inside the run's folder if not given
+    cache_folder: Path | None = None  # decoded frames and embeddings, to share; inside the run's folder if not given
 
     def stage(self, name: StageName) -> StageFolder:
         return StageFolder(self.folder / name)
@@ -80,20 +80,24 @@ class Run:
         size = self.config.encoder.image_size
         return FrameCache(self.cache_folder or self.folder / "cache", size)
 
+    @property
+    def store_folder(self) -> Path:
+        """Where embeddings are kept, by the digest of their encoder: runs that share a cache share them, too."""
+        return (self.cache_folder or self.folder) / "embeddings"
+
     def frames(self, recordings: Sequence[Recording]) -> list[Frames]:
         """Decoded frames, made first where they are missing."""
         self.cache.check_room(recording.source for recording in recordings)
         progress = [partial(self.on_progress, f"decode {recording.name}") for recording in recordings]
         return [self.cache.frames(r.source, on_progress=told) for r, told in zip(recordings, progress, strict=True)]
 
-    def render_images(self) -> list[Image]:
+    def render_images(self) -> RenderImages:
         """The images of renders, in their order; none if there are no renders."""
-        images: list[Image] = []
+        parts: list[tuple[Frames, Sequence[int]]] = []
         for source, numbers in () if self.renders is None else self.renders.sources:
             progress = partial(self.on_progress, f"decode {source.path.name}")
-            frames = self.cache.frames(source, numbers, progress)
-            images += [frames[number] for number in numbers]
-        return images
+            parts.append((self.cache.frames(source, numbers, progress), numbers))
+        return RenderImages(parts)
 
 
 def stages_of(config: Config) -> list[StageName]:
@@ -154,7 +158,9 @@ def _validation_images(run: Run, chosen: BoxedFrames | KeyFrames, *known: NDArra
 def key_frame_sampler(run: Run, shard: Shard | None = None) -> KeyFrameSampler:
     """The sampler of the first stage."""
     settings = run.config.key_frames
-    frames = key_frames_of(run.data.encoder_recordings(run.config.train_encoder.held_out_share), run.config)
+    frames = key_frames_of(
+        run.data.encoder_recordings(run.config.train_encoder.held_out_share), run.config, run.data.procedure
+    )
     labels = None
     if run.renders is None and (settings.n_syn or settings.n_more_renders):
         cure = "give --renders DIR, or set key_frames.n_syn=0 and key_frames.n_more_renders=0"
@@ -187,6 +193,8 @@ def _more_renders(run: Run, sampler: KeyFrameSampler) -> tuple[MoreRenders | Non
 def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
     """Contrastive training on key frames; with a trained locator where the encoder looks at a crop."""
     config, stage = run.config, run.config.train_encoder
+    if not stage.epochs:
+        return _keep_encoder(run, locator_folder)
     sampler = key_frame_sampler(run)
     batches = stage.batches_per_epoch or sampler.batches_per_epoch
     frames = run.frames(run.data.encoder_recordings(stage.held_out_share))
@@ -197,25 +205,42 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
         sampler = key_frame_sampler(run, shard)
         return KeyFrameImages(sampler, frames, renders, epoch=epoch, batches=batches, more=more)
 
-    torch.manual_seed(config.seed)
-    encoder = build_encoder(config.encoder)
-    began_from: str | None = None
-    if encoder.locator is not None and not is_detector(config.encoder.weights):
-        if locator_folder is None:
-            raise InputError("the encoder looks at a crop, but nobody says where", cure="train the locator first")
-        located = load_checkpoint(locator_folder)
-        encoder.locator.load_state_dict(located.locator().state_dict())
-        began_from = digest_of(located.tensors)
+    encoder, began_from = _new_encoder(run, locator_folder)
     validation_recordings_share_states(run)
-    keys = key_frames_of(run.data.val, config)
+    keys = key_frames_of(run.data.val, config, run.data.procedure)
     images = _validation_images(run, keys, keys.label_M, keys.recording_M)
     task = EncoderTask(encoder, config, make_dataset, images, states, keys.states)
     return _fit(run, "encoder", task, began_from)
 
 
+def _new_encoder(run: Run, locator_folder: Path | None) -> tuple[SpatialEncoder, str | None]:
+    """An encoder before its training, and the digest of the locator that it took over, if any."""
+    torch.manual_seed(run.config.seed)
+    encoder = build_encoder(run.config.encoder)
+    if encoder.locator is None or is_detector(run.config.encoder.weights):
+        return encoder, None
+    if locator_folder is None:
+        raise InputError("the encoder looks at a crop, but nobody says where", cure="train the locator first")
+    located = load_checkpoint(locator_folder)
+    encoder.locator.load_state_dict(located.locator().state_dict())
+    return encoder, digest_of(located.tensors)
+
+
+def _keep_encoder(run: Run, locator_folder: Path | None) -> Path:
+    """The stage of an encoder that is not trained: its checkpoint is what it begins with."""
+    folder = run.stage("encoder")
+    encoder, began_from = _new_encoder(run, locator_folder)
+    folder.begin(run.config, resume=run.options.resume, began_from=began_from)
+    tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+    metrics = {"epoch": -1, "trained": False}
+    save_checkpoint(folder.best, tensors=tensors, config=run.config, procedure=run.data.procedure, metrics=metrics)
+    folder.finish()
+    return folder.best
+
+
 def validation_recordings_share_states(run: Run) -> None:
     """Complain if an encoder is to be chosen by precision, but no validation image can have a right neighbour."""
-    keys = key_frames_of(run.data.val, run.config)
+    keys = key_frames_of(run.data.val, run.config, run.data.procedure)
     seen_in = {(int(label), int(recording)) for label, recording in zip(keys.label_M, keys.recording_M, strict=True)}
     shared = len(seen_in) > len({label for label, _ in seen_in})
     if run.config.train_encoder.select_by == "precision" and not shared:
@@ -276,7 +301,7 @@ def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) ->
     return embed_recordings(
         encoder,
         recordings,
-        store_folder=run.folder / "embeddings" / (encoder_digest(encoder) + (f"-{step}" if step > 1 else "")),
+        store_folder=run.store_folder / (encoder_digest(encoder) + (f"-{step}" if step > 1 else "")),
         cache_folder=run.cache_folder or run.folder / "cache",
         frame_step=step,
         on_progress=run.on_progress,
@@ -307,6 +332,7 @@ def clip_sampler(
             recording.n_frames,
             delta_frames=clips.delta_frames,
             sigma_frames=clips.sigma_frames,
+            window_frames=clips.window_frames,
         )
         for recording in recordings
         if recording.states is not None
@@ -345,9 +371,10 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
     config = run.config
     checkpoint = load_checkpoint(encoder_folder)
     check_fits(run, checkpoint)
-    encoder = checkpoint.encoder()
+    encoder = checkpoint.encoder().to(run.options.torch_device)  # for the embeddings, the longest part of it
     recordings = clip_recordings(run, config.train_temporal)
     stores, val_stores = embed(run, encoder, recordings), embed(run, encoder, run.data.val)
+    encoder = encoder.cpu()
     read = partial(read_clips, stores, frame_step=config.clips.frame_step)
     make_dataset = partial(_clips, run, config.train_temporal, recordings, read)
     torch.manual_seed(config.seed)

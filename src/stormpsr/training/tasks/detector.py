@@ -15,13 +15,14 @@ import math
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -51,6 +52,7 @@ from stormpsr.procedure.model import StateKind
 from stormpsr.training.augment import ImageAugmentation, augment_image
 from stormpsr.training.fit import FitOptions, OnProgress, Task, check_machine, fit, ignore_progress
 from stormpsr.training.stage_folder import StageFolder
+from stormpsr.yaml_loader import STRICT_KEYS, guess, read_yaml, validate
 
 UNFINISHED_FOLDER = "unfinished"  # inside the detector's: the stage folder, while it is trained
 _SEEDS_APART = 1_000_003  # random numbers of one step are not those of another seed's steps
@@ -87,6 +89,7 @@ class TrainingSettings:
     """How long and how fast."""
 
     steps: int = 900
+    optimiser: Literal["adamw", "adam"] = "adamw"  # whether weights decay by themselves, or as a part of the gradient
     learning_rate: float = 2e-3  # greatest, after the warm-up; falls to nothing along a cosine
     weight_decay: float = 0.02
     warmup_steps: int = 100
@@ -120,6 +123,48 @@ class TrainingSettings:
             return (step + 1) / (warmup + 1)
         done = (step - warmup) / max(self.steps - warmup, 1)
         return 0.5 * (1 + math.cos(math.pi * done)) * 0.99 + 0.01
+
+
+@dataclass(frozen=True)
+class DetectorPreset:
+    """A way to train a detector, with a name: settings by section, and for how many epochs of all frames."""
+
+    detector: str
+    network: Mapping[str, Any] = field(default_factory=dict)  # as `--set` gives them
+    training: Mapping[str, Any] = field(default_factory=dict)  # as TrainingSettings; or epochs, and warmup_epochs
+    batch: Mapping[str, Any] = field(default_factory=dict)
+    augmentation: Mapping[str, Any] = field(default_factory=dict)
+
+    __pydantic_config__ = STRICT_KEYS
+
+    def settings(self, n_frames: int, given: Mapping[str, Any], batch: Mapping[str, Any]) -> TrainingSettings:
+        """Its settings for so many frames to train on; those that are given go before its own."""
+        own = dict(self.training)
+        sizes = BatchSettings(**{**self.batch, **batch})
+        per_epoch = max(math.ceil(n_frames / sizes.batch_size), 1)
+        if "epochs" in own:
+            own["steps"] = math.ceil(own.pop("epochs") * per_epoch)
+            own.setdefault("epoch_steps", per_epoch)
+        if "warmup_epochs" in own:
+            own["warmup_steps"] = math.ceil(own.pop("warmup_epochs") * per_epoch)
+        return TrainingSettings(**{**own, **given}, batch=sizes, augmentation=ImageAugmentation(**self.augmentation))
+
+
+def detector_presets() -> list[str]:
+    """Names of the detectors' presets that come with the package."""
+    folder = resources.files("stormpsr") / "presets" / "detectors"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_detector_preset(source: str) -> DetectorPreset:
+    """A shipped preset by name, or a YAML file."""
+    known = detector_presets()
+    shipped = Path(str(resources.files("stormpsr") / "presets" / "detectors" / f"{source}.yaml"))
+    path = shipped if source in known else Path(source)
+    if not path.is_file():
+        cure = guess(source, known, f"give a YAML file or one of: {', '.join(known)}")
+        raise InputError(f"there is no preset {source!r} of a detector", cure=cure)
+    return validate(DetectorPreset, read_yaml(path))
 
 
 # ---------------------------------------------------------------------- batches
@@ -258,7 +303,8 @@ class DetectorTask(Task):
     def configure_optimizers(self) -> Any:
         settings = self.training_settings
         groups = self.detector.parameter_groups(settings.learning_rate)
-        optimiser = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
+        kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+        optimiser = kind(groups, weight_decay=settings.weight_decay)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, settings.rate_at)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -96,7 +96,7 @@ class EncoderTask(StageTask):
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], index: int) -> None:
         image_BSS3, label_B, recording_B = batch
-        embedding_BD = self.encoder.embed(image_BSS3)
+        embedding_BD = self.encoder.embed_crop(self.encoder.crop_assembly(image_BSS3))
         z_BD = self.encoder.project(embedding_BD).float()
         right_B = torch.zeros(len(z_BD), device=z_BD.device)
         if self.read_out is not None:

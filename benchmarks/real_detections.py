@@ -1,0 +1,200 @@
+"""Decoders on the detections that the authors of IndustReal published: chosen on some participants, scored on others.
+
+    python benchmarks/real_detections.py industreal_test
+    python benchmarks/real_detections.py industreal_test --perfect
+    python benchmarks/real_detections.py industreal_train --perfect
+
+The folder holds a folder per recording, `PARTICIPANT_VARIANT_...`, with `detections.csv`, `PSR_labels.csv` and, if the
+annotated boxes are there, `boxes.csv`, which says in which recordings something is wrong (the error state). `--perfect`
+takes the annotated boxes for detections of confidence 0.9: a detector that is never wrong.
+
+A method with a grid is chosen by F1 (then POS) on all participants but one, and scored on that one, in turn. The filter
+has nothing to choose: its built-in parameters are used as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from script import errors_in_one_line, make_parser, print_table
+from stormpsr import Procedure, Scores, StateDetection, StepEvent, decode, score
+from stormpsr.data.detection_csv import read_detections
+from stormpsr.data.events import completions
+from stormpsr.data.labels import read_steps
+from stormpsr.errors import InputError
+from stormpsr.evaluation.metrics import Protocol
+from stormpsr.procedure.model import StateKind
+
+THRESHOLDS: tuple[Mapping[str, float], ...] = tuple({"threshold": float(value)} for value in range(1, 9))
+TRIED: Mapping[str, Sequence[Mapping[str, float]]] = {
+    "naive": tuple({"min_confidence": value} for value in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)),
+    "confidence": THRESHOLDS,
+    "expected": THRESHOLDS,
+    "detection": tuple({**own, "decay": decay} for own in THRESHOLDS for decay in (0.75, 0.9)),
+    "filter": ({},),
+}
+N_BOOTSTRAP = 2000
+
+
+@dataclass(frozen=True)
+class Detected:
+    """A recording, what a detector said of it, and what is true."""
+
+    name: str
+    detections: tuple[StateDetection, ...]
+    labels: tuple[StepEvent, ...]
+    n_frames: int | None
+    has_errors: bool
+
+    @property
+    def participant(self) -> str:
+        return self.name.split("_")[0]
+
+    @property
+    def variant(self) -> str:
+        return self.name.split("_")[1]
+
+
+def read_recordings(folder: Path, procedure: Procedure, *, perfect: bool) -> list[Detected]:
+    found = []
+    for path in sorted(own for own in folder.iterdir() if own.is_dir()):
+        boxes_file, length = path / "boxes.csv", path / "n_frames.txt"
+        boxes = read_detections(boxes_file, procedure) if boxes_file.is_file() else []
+        wrong = any(procedure.states[box.state_class].kind is StateKind.ERROR for box in boxes)
+        seen = [replace(box, confidence=0.9) for box in boxes] if perfect else read_detections(path / "detections.csv")
+        labels = tuple(read_steps(path / "PSR_labels.csv", procedure))
+        n_frames = int(length.read_text()) if length.is_file() else None
+        found.append(Detected(path.name, tuple(seen), labels, n_frames, wrong))
+    if not found:
+        raise InputError("there are no recordings", path=folder)
+    return found
+
+
+Decoded = dict[str, list[StepEvent]]  # by recording
+
+
+def decode_all(recordings: Sequence[Detected], procedure: Procedure, method: str, **settings: Any) -> Decoded:
+    return {
+        own.name: completions(decode(own.detections, procedure, own.variant, method, n_frames=own.n_frames, **settings))
+        for own in recordings
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """The scores of each recording, in the recordings' order; None where the protocol has none (without labels)."""
+
+    scores: tuple[Scores | None, ...]
+
+    @classmethod
+    def of(cls, recordings: Sequence[Detected], events: Decoded, procedure: Procedure, protocol: Protocol) -> Row:
+        return cls(
+            tuple(
+                score(own.labels, events[own.name], procedure=procedure, protocol=protocol)
+                if own.labels or protocol == "paper"
+                else None
+                for own in recordings
+            )
+        )
+
+    def of_rows(self, rows: Sequence[int]) -> list[Scores]:
+        return [own for row in rows if (own := self.scores[row]) is not None]
+
+    def means(self, rows: Sequence[int]) -> tuple[float, float, float]:
+        """POS, F1 and tau."""
+        chosen = self.of_rows(rows)
+        delays = [own.delay_seconds for own in chosen if own.delay_seconds is not None]
+        tau = float(np.mean(delays)) if delays else np.nan
+        return float(np.mean([own.pos for own in chosen])), float(np.mean([own.f1 for own in chosen])), tau
+
+    def cells(self, rows: Sequence[int]) -> tuple[str, ...]:
+        pos, f1, tau = self.means(rows)
+        chosen = self.of_rows(rows)
+        counts = (
+            sum(own.true_positives for own in chosen),
+            sum(own.false_positives for own in chosen),
+            sum(own.false_negatives for own in chosen),
+        )
+        return f"{pos:.3f}", f"{f1:.3f}", f"{tau:.1f}", ", ".join(map(str, counts))
+
+
+def leave_one_out(
+    recordings: Sequence[Detected], decoded: Sequence[Decoded], procedure: Procedure
+) -> tuple[Decoded, list[int]]:
+    """The events of every recording with what is best for the other participants, and what that was."""
+    scored = [Row.of(recordings, events, procedure, "paper") for events in decoded]
+    chosen: Decoded = {}
+    choices = []
+    for participant in sorted({own.participant for own in recordings}):
+        others = [row for row, own in enumerate(recordings) if own.participant != participant]
+        best = max(range(len(decoded)), key=lambda n: (scored[n].means(others)[1], scored[n].means(others)[0]))
+        choices.append(best)
+        chosen |= {own.name: decoded[best][own.name] for own in recordings if own.participant == participant}
+    return chosen, choices
+
+
+def difference(one: Row, other: Row, rows: Sequence[int]) -> Iterator[str]:
+    """POS, F1 and tau of one against another, with a bootstrap interval over recordings."""
+    draws = np.random.default_rng(0).choice(rows, size=(N_BOOTSTRAP, len(rows)))
+    gaps_D3 = np.array([np.subtract(one.means(draw), other.means(draw)) for draw in draws.tolist()])
+    low_3, high_3 = np.nanpercentile(gaps_D3, (2.5, 97.5), axis=0)
+    gap_3 = np.subtract(one.means(rows), other.means(rows))
+    for gap, low, high, digits in zip(gap_3, low_3, high_3, (3, 3, 1), strict=True):
+        yield f"{gap:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--procedure", default="industreal", help="name or file (default: industreal)")
+    parser.add_argument("--perfect", action="store_true", help="the annotated boxes are the detections")
+    given = parser.parse_args(words)
+    with errors_in_one_line():
+        procedure = Procedure.load(given.procedure)
+        recordings = read_recordings(given.folder, procedure, perfect=given.perfect)
+        decoded = {
+            method: [decode_all(recordings, procedure, method, **own) for own in tried]
+            for method, tried in TRIED.items()
+        }
+    everything = list(range(len(recordings)))
+    right = [row for row in everything if not recordings[row].has_errors]
+    groups = {f"all {len(everything)}": everything, f"{len(right)} without an error state": right}
+    chosen = {}
+    for method, tried in TRIED.items():
+        chosen[method], choices = leave_one_out(recordings, decoded[method], procedure)
+        words_of = [", ".join(f"{name} {value:g}" for name, value in tried[n].items()) or "-" for n in choices]
+        print(f"{method}: chosen without each participant in turn: {'; '.join(words_of)}")
+    for title, rows in groups.items():
+        if not rows:
+            continue
+        print()
+        head = (title, "protocol", "POS", "F1", "tau (s)", "TP, FP, FN")
+        print_table(
+            head,
+            (
+                (method, protocol, *Row.of(recordings, chosen[method], procedure, protocol).cells(rows))
+                for method in TRIED
+                for protocol in get_args(Protocol)
+            ),
+        )
+        print()
+        own = Row.of(recordings, chosen["filter"], procedure, "paper")
+        better = Row.of(recordings, chosen["expected"], procedure, "paper")
+        print_table(("protocol `paper`", "POS", "F1", "tau (s)"), [("filter - B3", *difference(own, better, rows))])
+        print()
+        fixed = [
+            (f"B3 at {n}", Row.of(recordings, decoded["expected"][n - 1], procedure, "paper")) for n in range(1, 9)
+        ]
+        print_table(
+            (f"{title}, protocol `paper`", "POS", "F1", "tau (s)", "TP, FP, FN"),
+            ((name, *row.cells(rows)) for name, row in (*fixed, ("filter, built-in", own))),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""From a camera's frame to the page: milliseconds, share of the processor, memory, with many who look at once.
+
+    python benchmarks/station_latency.py --fps 10 [--seconds 30] [--clients 1] [--model vehicle --recording RECORDING]
+    python benchmarks/station_latency.py --frames 100000   # memory over a long shift, as fast as it can
+
+Without a model, a recogniser that does nothing stands in for the networks: what is measured then is the station alone.
+A frame counts as shown when the first one who looks has read a state that was made after it came. At most five states
+per second are sent, so that 100 ms on average are waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from script import errors_in_one_line, make_parser, print_table
+from stormpsr.data.events import StepEvent
+from stormpsr.data.sources import Frame, FrameSequence, InRealTime, LatestOnly, open_source
+from stormpsr.procedure.model import Procedure
+from stormpsr.station.api import StationApi, station_app
+from stormpsr.station.records import Records
+from stormpsr.station.service import AnyRecognizer, Station, StationSettings
+from stormpsr.web.app import News
+from stormpsr.web.security import Access
+from stormpsr.web.server import make_server
+
+
+class Nothing:
+    """A recogniser that completes a step now and then, without looking."""
+
+    method, prediction = "average", None
+
+    def __init__(self, procedure: Procedure, variant: str | None) -> None:
+        self.procedure, self.variant = procedure, procedure.variant(variant)
+        self.share = np.zeros(len(procedure.steps))
+        self.reset()
+
+    def reset(self) -> None:
+        self.state, self._n = self.variant.initial, 0
+
+    def update(self, frame: Frame) -> Sequence[StepEvent]:
+        self._n += 1
+        turn, rest = divmod(self._n, 40)
+        expected = self.variant.expected
+        return [StepEvent(expected[turn % len(expected)], frame.index)] if not rest else []
+
+    def correct(self, component: int, bit: int) -> None: ...
+    def restore(self, bits: Sequence[int]) -> None: ...
+
+
+def noise(n: int, seed: int = 0) -> Iterator[Frame]:
+    """Frames that differ, as a camera's do."""
+    rng = np.random.default_rng(seed)
+    images = [rng.integers(40, 200, (320, 320, 3), dtype=np.uint8) for _ in range(16)]
+    return (Frame(images[index % 16], index, index / 10) for index in range(n))
+
+
+def recogniser_for(model: str | None) -> tuple[Callable[[str | None], AnyRecognizer], Procedure, str]:
+    if model is None:
+        import stormpsr
+
+        procedure = Procedure.load(Path(stormpsr.__file__).parent / "weights" / "vehicle" / "procedure.yaml")
+        return (lambda variant: Nothing(procedure, variant)), procedure, ""
+    from stormpsr.cli.options import measured_threads
+    from stormpsr.recognizer.model_folder import load_model
+    from stormpsr.recognizer.recognizer import Recognizer
+
+    loaded, threads = load_model(model), measured_threads()
+
+    def make(variant: str | None) -> AnyRecognizer:
+        found = Recognizer.of(loaded, None, variant)
+        found.threads = threads
+        return found
+
+    return make, loaded.procedure, loaded.digest()
+
+
+class Looker(threading.Thread):
+    """Reads the stream of states as a browser does, and notes when which frame was shown."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.shown: dict[int, float] = {}
+        self.n_states = 0
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket.sendall(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+
+    def run(self) -> None:
+        left = b""
+        while True:
+            try:
+                received = self._socket.recv(1 << 16)
+            except OSError:
+                return
+            if not received:
+                return
+            *whole, left = (left + received).split(b"\n\n")
+            now = time.monotonic()
+            for message in whole:
+                _, found, text = message.partition(b'"frame": ')
+                if found:
+                    self.n_states += 1
+                    self.shown.setdefault(int(text[: text.index(b",")]), now)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def memory_megabytes() -> float:
+    with Path("/proc/self/statm").open() as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
+def measure(args: Any) -> dict[str, float]:
+    make, procedure, digest = recogniser_for(args.model)
+    with TemporaryDirectory() as folder:
+        records = Records(Path(folder), digest)
+        station = Station(make, records, StationSettings(name="benchmark", source="benchmark"))
+        api = StationApi(station, News())
+        server = make_server(station_app(api, Access()), "127.0.0.1", 0)
+        serving = threading.Thread(target=server.run, daemon=True)
+        serving.start()
+        while not server.started:
+            time.sleep(0.01)
+        lookers = [Looker(server.servers[0].sockets[0].getsockname()[1]) for _ in range(args.clients)]
+        for looker in lookers:
+            looker.start()
+        station.start_unit("benchmark", None)
+        found = _long_shift(station, args.frames) if args.frames else _live(station, args, procedure, lookers[0])
+        found["states"] = statistics.mean(looker.n_states for looker in lookers)
+        found["records"] = float(records.last_id)
+        for looker in lookers:
+            looker.close()
+        server.should_exit = True
+        serving.join()
+        station.close()
+        records.close()
+    return found
+
+
+def _live(station: Station, args: Any, procedure: Procedure, looker: Looker) -> dict[str, float]:
+    n = int(args.fps * args.seconds)
+    if args.recording:
+        held = list(open_source(args.recording, procedure).frames())
+        frames = [Frame(held[i % len(held)].image, i, i / args.fps) for i in range(n)]
+    else:
+        frames = [Frame(frame.image, i, i / args.fps) for i, frame in enumerate(noise(n))]
+    camera = LatestOnly(InRealTime(FrameSequence(frames, args.fps)))
+    arrived: dict[int, float] = {}
+    began, used = time.monotonic(), time.process_time()
+    while True:
+        frame = camera.take(1.0)
+        if frame is not None:
+            arrived[frame.index] = camera.arrived
+            station.see(frame, arrived=camera.arrived, dropped=camera.dropped)
+        elif camera.health == "ended":
+            break
+    taken, used = time.monotonic() - began, time.process_time() - used
+    time.sleep(0.5)
+    # a state shows the latest frame: it shows those before it as well
+    numbers, waits = sorted(looker.shown), []
+    for index, came in arrived.items():
+        later = next((number for number in numbers if number >= index), None)
+        if later is not None:
+            waits.append(1000 * (looker.shown[later] - came))
+    return {
+        "median_ms": statistics.median(waits),
+        "p99_ms": percentile(waits, 0.99),
+        "looked_at_per_second": len(arrived) / taken,
+        "dropped": float(n - len(arrived)),
+        "processor_share": used / taken,
+    }
+
+
+def _long_shift(station: Station, n: int) -> dict[str, float]:
+    began, memory = time.monotonic(), 0.0
+    for frame in noise(n):
+        if frame.index == n // 10:
+            memory = memory_megabytes()
+        if frame.index % 400 == 399:
+            station.start_unit(str(frame.index), None)
+        station.see(frame)
+    taken = time.monotonic() - began
+    return {"megabytes_after_a_tenth": memory, "megabytes": memory_megabytes(), "frames_per_second": n / taken}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--fps", type=float, default=10, help="frames per second of the camera")
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--clients", type=int, default=1, help="how many look at once")
+    parser.add_argument("--model", help="folder or name of a model; without it, networks are left out")
+    parser.add_argument("--recording", help="what the camera shows; without it, noise")
+    parser.add_argument("--frames", type=int, help="show so many frames as fast as possible, and watch the memory")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(words)
+    with errors_in_one_line():
+        found = measure(args)
+    if args.json:
+        print(json.dumps(found))
+    else:
+        print_table(list(found), [[f"{value:.1f}" for value in found.values()]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Two sets of predictions of the same recordings: how much better one is, and how sure that is.
+
+The same people are seen by both, so recordings are drawn in pairs (paired bootstrap): what makes a recording hard for
+both then cancels out, and the interval of the difference is narrower than those of the two scores.
+
+Shape legend: K bootstrap draws, R recordings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpsr.errors import InputError
+from stormpsr.evaluation.summary import GroupSummary, Interval, StepSummary, Summary
+from stormpsr.evaluation.wording import number
+
+MetricName = Literal["pos", "f1", "delay_seconds"]
+METRICS: Mapping[MetricName, tuple[str, int]] = {  # what it is called in tables, and its digits
+    "pos": ("POS", 3),
+    "f1": ("F1", 3),
+    "delay_seconds": ("tau (s)", 1),
+}
+_LATEX_NAMES = {"pos": r"POS $\uparrow$", "f1": r"$F_1$ $\uparrow$", "delay_seconds": r"$\tau$ [s] $\downarrow$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A score of two sets, and the second less the first."""
+
+    metric: MetricName
+    first: float | None
+    second: float | None
+    difference: float | None  # None where one of the two is not known
+    interval: Interval | None
+    share_better: float | None  # of the draws, those in which the second set is better; draws without difference: half
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.interval is not None and not self.interval.low <= 0 <= self.interval.high
+
+
+@dataclass(frozen=True, slots=True)
+class StepDifference:
+    """How a step fares in both sets."""
+
+    step_id: int
+    description: str
+    n_labels: int
+    found: tuple[int, int]
+    false: tuple[int, int]
+    delay_seconds: tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sets of predictions side by side."""
+
+    names: tuple[str, str]
+    protocol: str
+    n_recordings: int
+    level: float  # of the intervals
+    metrics: tuple[Difference, ...]
+    steps: tuple[StepDifference, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(
+    first: Summary,
+    second: Summary,
+    names: tuple[str, str] = ("A", "B"),
+    *,
+    level: float = 0.95,
+    n_bootstrap: int = 10_000,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two sets of predictions of the same recordings by the same protocol."""
+    if first.protocol != second.protocol:
+        raise InputError(f"protocols {first.protocol!r} and {second.protocol!r} cannot be compared")
+    scores = [{result.name: result.scores for result in summary.recordings} for summary in (first, second)]
+    alone = sorted(scores[0].keys() ^ scores[1].keys())
+    if alone:
+        cure = "score both on the same recordings, or count what is missing as empty"
+        raise InputError(f"recording {alone[0]!r} is in one of the two only", cure=cure)
+    recordings = sorted(scores[0])
+    draws_KR = np.random.default_rng(seed).integers(len(recordings), size=(n_bootstrap, len(recordings)))
+    metrics = []
+    for metric in METRICS:
+        values = [[getattr(own[name], metric) for name in recordings] for own in scores]
+        one_R, two_R = (np.array(own, dtype=np.float64) for own in values)  # None becomes nan
+        metrics.append(paired_difference(metric, one_R, two_R, draws_KR, level))
+    return Comparison(
+        names, first.protocol, len(recordings), level, tuple(metrics), tuple(_steps(first.steps, second.steps))
+    )
+
+
+def paired_difference(
+    metric: MetricName,
+    one_R: NDArray[np.float64],
+    two_R: NDArray[np.float64],
+    draws_KR: NDArray[np.int64],
+    level: float = 0.95,
+) -> Difference:
+    """The difference of two means; `nan` where a recording has no value, which its mean then leaves out."""
+    first, second = _mean(one_R), _mean(two_R)
+    if first is None or second is None:
+        return Difference(metric, first, second, None, None, None)
+    drawn_K = _means(two_R[draws_KR]) - _means(one_R[draws_KR])
+    drawn_K = drawn_K[~np.isnan(drawn_K)]
+    low, high = np.quantile(drawn_K, [(1 - level) / 2, (1 + level) / 2])
+    better_K = drawn_K < 0 if metric == "delay_seconds" else drawn_K > 0
+    share = float(better_K.mean() + 0.5 * (drawn_K == 0).mean())
+    return Difference(metric, first, second, second - first, Interval(float(low), float(high)), share)
+
+
+def _mean(values_R: NDArray[np.float64]) -> float | None:
+    return None if np.isnan(values_R).all() else float(np.nanmean(values_R))
+
+
+def _means(values_KR: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of each draw without its gaps, as a summary has it; nan where there is nothing else."""
+    count_K = (~np.isnan(values_KR)).sum(axis=1)
+    return np.where(count_K > 0, np.nansum(values_KR, axis=1) / np.maximum(count_K, 1), np.nan)
+
+
+def _steps(first: Sequence[StepSummary], second: Sequence[StepSummary]) -> list[StepDifference]:
+    one, two = ({step.step_id: step for step in steps} for steps in (first, second))
+    found = []
+    for step_id in sorted({*one, *two}):
+        known = one.get(step_id) or two[step_id]
+        sides = [own.get(step_id) for own in (one, two)]
+        found.append(
+            StepDifference(
+                step_id,
+                known.description,
+                max(side.n_labels for side in sides if side),
+                _pair(side.true_positives if side else 0 for side in sides),
+                _pair(side.false_positives if side else 0 for side in sides),
+                _pair(side.delay_seconds if side else None for side in sides),
+            )
+        )
+    return found
+
+
+def _pair(values: Any) -> Any:
+    first, second = values
+    return first, second
+
+
+# ---------------------------------------------------------------------- tables
+def difference_cell(difference: Difference) -> str:
+    """`+0.021 (-0.004 to 0.046)`"""
+    digits = METRICS[difference.metric][1]
+    if difference.difference is None or difference.interval is None:
+        return number(None)
+    low, high = (f"{end:.{digits}f}" for end in (difference.interval.low, difference.interval.high))
+    return f"{difference.difference:+.{digits}f} ({low} to {high})"
+
+
+def latex_table(groups: Mapping[str, GroupSummary], comparisons: Sequence[Comparison]) -> str:
+    """A table for a paper (booktabs): a row per set, the best in bold, differences from the first below each score."""
+    best = {metric: _best(metric, groups.values()) for metric in METRICS}
+    lines = [
+        r"\begin{tabular}{l c c c}",
+        r"\toprule",
+        " & ".join(["", *(_LATEX_NAMES[metric] for metric in METRICS)]) + r" \\",
+        r"\midrule",
+    ]
+    differences = {comparison.names[1]: comparison.metrics for comparison in comparisons}
+    for name, group in groups.items():
+        cells = [latex_number(getattr(group, metric), METRICS[metric][1], best[metric]) for metric in METRICS]
+        lines.append(" & ".join([latex_text(name), *cells]) + r" \\")
+        if name in differences:
+            below = [rf"\footnotesize {_latex_dash(difference_cell(found))}" for found in differences[name]]
+            lines.append(" & ".join([r"\quad\footnotesize difference", *below]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _best(metric: MetricName, groups: Iterable[GroupSummary]) -> float | None:
+    known: list[float] = [value for group in groups if (value := getattr(group, metric)) is not None]
+    if len(known) < 2:
+        return None
+    return min(known) if metric == "delay_seconds" else max(known)
+
+
+def latex_number(value: float | None, digits: int, best: float | None = None) -> str:
+    """A number, in bold where it is the best."""
+    if value is None:
+        return "--"
+    return rf"\textbf{{{value:.{digits}f}}}" if value == best else f"{value:.{digits}f}"
+
+
+def latex_text(text: str) -> str:
+    """Text with what LaTeX would take for commands made harmless."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(sign, f"\\{sign}" if sign in "&%$#_{}" else sign) for sign in text)
+
+
+def _latex_dash(text: str) -> str:
+    return text.replace("-", "$-$").replace("+", "$+$").replace("–", "--")

@@ -1,0 +1,1 @@
+"""The station: a live page that ticks off the work instruction, warns, and keeps the record of every unit."""

@@ -1,0 +1,3 @@
+import { loadTexts } from "./shared.js";
+
+loadTexts();

@@ -1,0 +1,252 @@
+"""What happened at a station, for good: one row after the other in SQLite, each sealed by the hash of all before it.
+
+A row is on the disk before anybody is told of it. Rows are never changed or removed: triggers refuse it, and who goes
+around them breaks the chain of hashes, which `verify` finds. Whether rows at the very end were cut off is known by who
+kept the latest hash: messages to others carry it.
+
+    DIR/records.sqlite   the rows, and how far others were told of them
+    DIR/evidence/        images and clips, named in the rows, deleted after a time
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from stormpsr.errors import InputError
+from stormpsr.files import disk_full, is_disk_full, write_bytes
+
+Wall = Callable[[], float]  # seconds since 1970, UTC
+FILE, EVIDENCE, LOCK = "records.sqlite", "evidence", "station.lock"
+START = hashlib.sha256(b"stormpsr station records 1").hexdigest()  # what the first row is sealed with
+_EVIDENCE_NAME = re.compile(r"[0-9a-z-]{1,80}\.(jpg|mp4)")
+_COLUMNS = "id, time, kind, unit, model, data, hash"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, unit INTEGER, model TEXT NOT NULL,
+    data TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS records_by_unit ON records (unit, id);
+CREATE INDEX IF NOT EXISTS records_by_kind ON records (kind, time);
+CREATE TABLE IF NOT EXISTS told (channel TEXT PRIMARY KEY, record INTEGER NOT NULL);
+CREATE TRIGGER IF NOT EXISTS never_change BEFORE UPDATE ON records
+    BEGIN SELECT RAISE(ABORT, 'records are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS never_remove BEFORE DELETE ON records
+    BEGIN SELECT RAISE(ABORT, 'records are never removed'); END;
+"""
+
+
+def utc_text(seconds: float) -> str:
+    """2026-11-18T01:23:45.123Z."""
+    when = datetime.fromtimestamp(seconds, timezone.utc)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+
+
+def utc_seconds(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row."""
+
+    id: int
+    time: str
+    kind: str
+    unit: int | None
+    model: str  # its digest
+    data: dict[str, Any]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is to become a row."""
+
+    kind: str
+    data: dict[str, Any]
+    unit: int | None = None
+
+
+def _seal(before: str, row: Sequence[Any]) -> str:
+    """The hash of a row without its own hash, upon that of the row before."""
+    return hashlib.sha256(f"{before}\n{json.dumps(list(row), ensure_ascii=False)}".encode()).hexdigest()
+
+
+class Records:
+    """The rows of a station; one process writes, any number reads."""
+
+    def __init__(self, folder: Path, model: str = "", wall: Wall = time.time) -> None:
+        self.folder, self.model, self._wall = folder, model, wall
+        self.path, self.evidence = folder / FILE, folder / EVIDENCE
+        self.evidence.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.RLock()
+        self._alone = _lock_folder(folder)
+        with _speaking_of(self.path):
+            # every commit is forced onto the disk before it counts
+            self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA)
+            row = self._db.execute("SELECT id, hash FROM records ORDER BY id DESC LIMIT 1").fetchone()
+        self.last_id: int = row[0] if row else 0
+        self.last_hash: str = row[1] if row else START
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+            self._alone.close()
+
+    def append(self, *entries: Entry) -> list[Record]:
+        """Write rows, all or none; when this returns they are on the disk."""
+        with self._lock, _speaking_of(self.path):
+            when, found, before = utc_text(self._wall()), [], self.last_hash
+            for number, entry in enumerate(entries, start=self.last_id + 1):
+                text = json.dumps(entry.data, ensure_ascii=False, allow_nan=False)
+                row = (number, when, entry.kind, entry.unit, self.model, text)
+                before = _seal(before, row)
+                found.append((*row, before))
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.executemany(f"INSERT INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", found)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            self.last_id, self.last_hash = self.last_id + len(found), before
+            return [_record(row) for row in found]
+
+    # ------------------------------------------------------------------ reading
+    def find(self, where: str = "1", values: Sequence[Any] = (), more: str = "ORDER BY id") -> list[Record]:
+        """Rows by a condition in SQL, which is never made of what others sent."""
+        with closing(self._read()) as db:
+            return [_record(row) for row in db.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {more}", values)]
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with closing(self._read()) as db:
+            return db.execute(sql, values).fetchall()
+
+    def _read(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
+
+    # ------------------------------------------------------------------ how far others were told
+    def told(self, channel: str) -> int:
+        """The row up to which a channel was told; a new channel begins with what comes next."""
+        with self._lock:
+            self._db.execute("INSERT OR IGNORE INTO told VALUES (?, ?)", (channel, self.last_id))
+            (number,) = self._db.execute("SELECT record FROM told WHERE channel = ?", (channel,)).fetchone()
+            return int(number)
+
+    def set_told(self, channel: str, record: int) -> None:
+        with self._lock:
+            self._db.execute("UPDATE told SET record = ? WHERE channel = ?", (record, channel))
+
+    # ------------------------------------------------------------------ evidence
+    def keep(self, name: str, content: bytes) -> str:
+        """Write an image or a clip, completely and for good; its name."""
+        write_bytes(self.evidence / name, content)
+        return name
+
+    def evidence_file(self, name: str) -> Path | None:
+        """The file of an image or a clip by a name that somebody gave."""
+        if not _EVIDENCE_NAME.fullmatch(name):
+            return None
+        path = self.evidence / name
+        return path if path.is_file() else None
+
+    def forget_evidence(self, days: float) -> int:
+        """Delete images and clips that are older; how many they were."""
+        oldest, n = self._wall() - days * 86400, 0
+        for path in self.evidence.iterdir():
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+                n += 1
+        return n
+
+
+def _record(row: Sequence[Any]) -> Record:
+    number, when, kind, unit, model, text, seal = row
+    return Record(number, when, kind, unit, model, json.loads(text), seal)
+
+
+def _lock_folder(folder: Path) -> sqlite3.Connection:
+    """Held as long as the process lives, on every system."""
+    db = sqlite3.connect(folder / LOCK, timeout=0, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError:
+        db.close()
+        cure = "stop it, or choose another folder with --data"
+        raise InputError("another station writes here already", path=folder, cure=cure) from None
+    return db
+
+
+@contextmanager
+def _speaking_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if is_disk_full(error) or "is full" in str(error):
+            raise disk_full(path) from error
+        cure = "stop the station and run: stormpsr station verify DIR"
+        raise InputError(f"the records cannot be used ({error})", path=path, cure=cure) from error
+
+
+# ---------------------------------------------------------------------- checking
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `verify` found."""
+
+    n_records: int
+    last_hash: str
+    problems: list[str]
+    n_evidence: int = 0  # files that are as they were written
+    n_deleted: int = 0  # files that are not there any more
+
+
+def verify(folder: Path) -> Verdict:
+    """Check the chain of hashes, and the images and clips that are still there."""
+    path = folder / FILE
+    if not path.is_file():
+        raise InputError("there are no records here", path=folder, cure="give the --data folder of a station")
+    problems: list[str] = []
+    n = n_evidence = n_deleted = 0
+    before, expected = START, 1
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)) as db:
+            for row in db.execute(f"SELECT {_COLUMNS} FROM records ORDER BY id"):
+                n += 1
+                if row[0] != expected:
+                    problems.append(f"record {expected} is missing (the next one is {row[0]})")
+                elif _seal(before, row[:-1]) != row[-1]:
+                    problems.append(f"record {row[0]} of {row[1]} was changed, or one before it was")
+                before, expected = row[-1], row[0] + 1
+                for name, digest in _files_of(row[5]):
+                    file = folder / EVIDENCE / name
+                    if not file.is_file():
+                        n_deleted += 1
+                    elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                        problems.append(f"{file}: this is not the file that record {row[0]} names")
+                    else:
+                        n_evidence += 1
+    except sqlite3.DatabaseError as error:
+        problems.append(f"{path}: the file is damaged ({error})")
+    return Verdict(n, before, problems, n_evidence, n_deleted)
+
+
+def _files_of(text: str) -> list[tuple[str, str]]:
+    try:
+        data = json.loads(text)
+        return [(name, str(digest)) for name, digest in data.get("files", {}).items() if _EVIDENCE_NAME.fullmatch(name)]
+    except (ValueError, AttributeError):
+        return []  # the seal says that it was changed

@@ -1,0 +1,1 @@
+"""What pages that are served share: access, limits, errors, streams."""

@@ -1,0 +1,82 @@
+"""Two sets of predictions of the same recordings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stormpsr.data.events import StepEvent
+from stormpsr.errors import InputError
+from stormpsr.evaluation.compare import compare, latex_table, latex_text, paired_difference
+from stormpsr.evaluation.metrics import score
+from stormpsr.evaluation.summary import RecordingResult, Summary, summarise
+from stormpsr.procedure.model import Procedure
+
+LABELS = [StepEvent(0, 10), StepEvent(3, 20), StepEvent(6, 30)]
+
+
+def summary(lamp: Procedure, **late: int | None) -> Summary:
+    """Recordings in which every step is recognised so many frames late; None: nothing is."""
+    results = []
+    for name, frames in late.items():
+        events = [] if frames is None else [StepEvent(e.step_id, e.frame + frames) for e in LABELS]
+        results.append(RecordingResult(name, score(LABELS, events, procedure=lamp)))
+    return summarise(results, lamp)
+
+
+def test_the_difference_is_the_second_less_the_first(lamp: Procedure) -> None:
+    found = compare(summary(lamp, a=20, b=40), summary(lamp, a=10, b=30), n_bootstrap=100)
+    pos, f1, delay = found.metrics
+    assert (pos.difference, f1.difference, delay.difference) == (0, 0, pytest.approx(-1.0))
+    assert (delay.first, delay.second) == (pytest.approx(3.0), pytest.approx(2.0))
+
+
+def test_what_is_better_in_every_recording_is_certain_however_much_recordings_differ(lamp: Procedure) -> None:
+    hard = {f"r{k}": 30 * k for k in range(8)}
+    found = compare(summary(lamp, **hard), summary(lamp, **{name: late + 5 for name, late in hard.items()}))
+    delay = found.metrics[2]
+    assert delay.interval is not None
+    assert (delay.interval.low, delay.interval.high) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert delay.is_certain
+    assert delay.share_better == 0  # later is worse
+
+
+def test_equal_sets_are_better_in_half_of_the_draws_and_nothing_is_certain(lamp: Procedure) -> None:
+    same = summary(lamp, a=1, b=2)
+    for found in compare(same, same, n_bootstrap=100).metrics:
+        assert (found.difference, found.share_better, found.is_certain) == (0, 0.5, False)
+
+
+def test_recordings_without_a_match_have_no_delay_and_do_not_hide_that_of_others(lamp: Procedure) -> None:
+    found = compare(summary(lamp, a=10, b=None), summary(lamp, a=20, b=20), n_bootstrap=200)
+    delay = found.metrics[2]
+    assert (delay.first, delay.second, delay.difference) == (1.0, 2.0, 1.0)
+    nothing = compare(summary(lamp, a=None), summary(lamp, a=20), n_bootstrap=100).metrics[2]
+    assert (nothing.first, nothing.difference, nothing.interval) == (None, None, None)
+
+
+def test_the_interval_is_that_of_the_drawn_means() -> None:
+    draws_KR = np.array([[0, 0], [0, 1], [1, 1]])
+    found = paired_difference("f1", np.array([0.0, 0.0]), np.array([0.2, 0.6]), draws_KR, level=0.5)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (pytest.approx(0.3), pytest.approx(0.5))  # of .2, .4, .6
+
+
+def test_steps_stand_side_by_side(lamp: Procedure) -> None:
+    (one, *_) = compare(summary(lamp, a=None), summary(lamp, a=5), n_bootstrap=100).steps
+    assert (one.step_id, one.description, one.n_labels) == (0, "Install foot", 1)
+    assert (one.found, one.false, one.delay_seconds) == ((0, 1), (0, 0), (None, 0.5))
+
+
+def test_sets_of_other_recordings_are_refused(lamp: Procedure) -> None:
+    with pytest.raises(InputError, match="recording 'b' is in one of the two only"):
+        compare(summary(lamp, a=1), summary(lamp, a=1, b=1))
+
+
+def test_the_latex_table_has_the_best_in_bold_and_no_commands_in_names(lamp: Procedure) -> None:
+    sets = {"a_1": summary(lamp, a=10), "b": summary(lamp, a=5)}
+    table = latex_table({name: found.all for name, found in sets.items()}, [compare(*sets.values(), ("a_1", "b"))])
+    assert r"a\_1 & \textbf{1.000} & \textbf{1.000} & 1.0 \\" in table
+    assert r"b & \textbf{1.000} & \textbf{1.000} & \textbf{0.5} \\" in table
+    assert "$-$0.5 ($-$0.5 to $-$0.5)" in table
+    assert latex_text("50 % & {x}") == r"50 \% \& \{x\}"

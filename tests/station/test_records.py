@@ -1,0 +1,142 @@
+"""Records are there for good, one after the other, and nobody changes them unnoticed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stormpsr.errors import InputError
+from stormpsr.station.records import FILE, Entry, Records, utc_seconds, utc_text, verify
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[Records]:
+    clock = iter(range(1_800_000_000, 1_900_000_000))
+    opened = Records(tmp_path, "digest", wall=lambda: float(next(clock)))
+    yield opened
+    opened.close()
+
+
+def test_times_are_utc_with_milliseconds() -> None:
+    assert utc_text(1_800_000_000.1239) == "2027-01-15T08:00:00.123Z"
+    assert utc_seconds("2027-01-15T08:00:00.123Z") == 1_800_000_000.123
+
+
+def test_rows_are_found_as_they_were_written(records: Records) -> None:
+    (first,) = records.append(Entry("step", {"text": "Füße"}, unit=3))
+    records.append(Entry("camera", {"status": "ok"}))
+    assert records.find("unit = ?", (3,)) == [first]
+    assert (first.id, first.time, first.model) == (1, "2027-01-15T08:00:00.000Z", "digest")
+    assert [record.id for record in records.find()] == [1, 2]
+
+
+def test_rows_are_there_after_the_process_was_killed(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from stormpsr.station.records import Entry, Records
+records = Records(Path(sys.argv[1]))
+for number in range(5):
+    records.append(Entry("step", {"number": number}))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    assert done.returncode < 0
+    records = Records(tmp_path)
+    assert [record.data["number"] for record in records.find()] == [0, 1, 2, 3, 4]
+    records.append(Entry("step", {"number": 5}))
+    records.close()
+    assert verify(tmp_path).problems == []
+
+
+def test_several_rows_are_written_all_or_none(records: Records) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.append(Entry("step", {}), Entry("step", {"number": float("nan")}))
+    assert records.find() == []
+    records.append(Entry("step", {}))
+    assert verify(records.folder).problems == []
+
+
+def test_rows_cannot_be_changed_or_removed(records: Records) -> None:
+    records.append(Entry("step", {}))
+    with closing(sqlite3.connect(records.path)) as db:
+        for order in ("UPDATE records SET time = 'x'", "DELETE FROM records"):
+            with pytest.raises(sqlite3.IntegrityError, match="records are never"):
+                db.execute(order)
+
+
+@pytest.mark.parametrize(
+    ("order", "complaint"),
+    [
+        ("UPDATE records SET data = '{\"a\": 9}' WHERE id = 2", "record 2 of 2027-01-15T08:00:01.000Z was changed"),
+        ("UPDATE records SET time = '2020' WHERE id = 3", "record 3 of 2020 was changed"),
+        ("UPDATE records SET model = 'other' WHERE id = 1", "record 1 of 2027-01-15T08:00:00.000Z was changed"),
+        ("DELETE FROM records WHERE id = 2", "record 2 is missing (the next one is 3)"),
+    ],
+)
+def test_who_changes_rows_in_spite_of_all_is_found_out(records: Records, order: str, complaint: str) -> None:
+    for number in range(4):
+        records.append(Entry("step", {"a": number}))
+    assert verify(records.folder).problems == []
+    with closing(sqlite3.connect(records.path)) as db:
+        db.executescript(f"DROP TRIGGER never_change; DROP TRIGGER never_remove; {order};")
+    assert complaint in verify(records.folder).problems[0]
+
+
+def test_evidence_that_was_exchanged_is_found_out(records: Records) -> None:
+    import hashlib
+
+    name = records.keep("000001-a.jpg", b"picture")
+    records.append(Entry("step", {"files": {name: hashlib.sha256(b"picture").hexdigest()}}))
+    assert (verify(records.folder).problems, verify(records.folder).n_evidence) == ([], 1)
+    (records.evidence / name).write_bytes(b"another")
+    assert "not the file that record 1 names" in verify(records.folder).problems[0]
+    (records.evidence / name).unlink()
+    assert (verify(records.folder).problems, verify(records.folder).n_deleted) == ([], 1)
+
+
+def test_old_evidence_is_deleted_and_its_record_stays(records: Records) -> None:
+    for name, days in (("old.jpg", 31), ("new.jpg", 29)):
+        records.keep(name, b"")
+        when = 1_800_000_000 - days * 86400
+        os.utime(records.evidence / name, (when, when))
+    assert records.forget_evidence(days=30) == 1
+    assert [path.name for path in records.evidence.iterdir()] == ["new.jpg"]
+
+
+@pytest.mark.parametrize("name", ["../records.sqlite", "a/../../x.jpg", "/etc/passwd", "x.png", "..", "", "a\0.jpg"])
+def test_no_name_from_outside_reaches_other_files(records: Records, name: str) -> None:
+    assert records.evidence_file(name) is None
+
+
+def test_two_stations_do_not_share_a_folder(records: Records) -> None:
+    with pytest.raises(InputError, match="another station writes here already"):
+        Records(records.folder)
+
+
+def test_a_channel_is_told_what_comes_after_it_was_set_up(records: Records) -> None:
+    records.append(Entry("step", {}))
+    assert records.told("mqtt") == 1
+    records.append(Entry("step", {}))
+    assert records.told("mqtt") == 1
+    records.set_told("mqtt", 2)
+    assert records.told("mqtt") == 2
+
+
+def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+    assert "the file is damaged" in verify(tmp_path).problems[0]
+    with pytest.raises(InputError, match="the records cannot be used"):
+        Records(tmp_path)
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there are no records here"):
+        verify(tmp_path)

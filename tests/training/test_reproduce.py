@@ -1,0 +1,211 @@
+"""The paper's tables, from the command to the files, on recordings of two seconds of training."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stormpsr.cli.main import main
+from stormpsr.config import load_config
+from stormpsr.data.dataset import Dataset
+from stormpsr.detectors.registry import make_detector
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.reproduce import (
+    Cell,
+    Experiment,
+    Row,
+    Table,
+    cells_of,
+    load_table,
+    shipped_tables,
+    stage_config,
+)
+
+TABLES = ("backbones", "joint", "key-frames", "main", "sampling", "windows")
+
+
+def reproduce(table: str | Path, world: Path, out: Path, settings: Path, *more: str) -> int:
+    fixed = ("--data", str(world), "--out", str(out), "--preset", str(settings), "--device", "cpu")
+    return main(["reproduce", str(table), *fixed, *more])
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory, lamp: Procedure) -> Path:
+    """Untrained: what it says is nonsense, but it says something."""
+    folder = tmp_path_factory.mktemp("detector")
+    made: Any = make_detector("compact", lamp, {"image_size": 64, "crop_size": 32, "weights": "none"})
+    made.save(folder)
+    return folder
+
+
+# ---------------------------------------------------------------------- tables
+def test_every_table_of_the_paper_is_there() -> None:
+    assert shipped_tables() == sorted(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("preset", ["paper-small", "paper-industreal", "released-meccano", "synthetic", "trial"])
+def test_every_row_of_a_table_is_a_valid_change_of_every_preset(name: str, preset: str) -> None:
+    table = load_table(name)
+    for row in table.all_rows():
+        load_config(preset, [*table.set, *row.set])
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "row", "figures"),
+    [
+        ("main", 3, "STORM-PSR", (0.812, 0.901, 15.5)),
+        ("backbones", 12, "TCN, KFS and KCAS", (0.195, 0.414, 49.4)),
+        ("sampling", 4, "KCAS", (0.497, 0.506, 14.2)),
+        ("windows", 12, "LSTM, 64 frames", (0.200, 0.286, 30.2)),
+        ("key-frames", 5, "t_f = 4 s", (0.350, 0.526, 39.8)),
+        ("joint", 2, "Before", (0.406, 0.514, 25.3)),
+    ],
+)
+def test_tables_have_the_rows_and_figures_of_the_paper(
+    name: str, rows: int, row: str, figures: tuple[float, float, float]
+) -> None:
+    table = load_table(name)
+    assert len(table.rows) == rows
+    assert {own.name: own.paper["industreal"] for own in table.rows}[row] == figures
+
+
+def test_the_main_table_has_a_row_for_every_method_of_the_registry() -> None:
+    from stormpsr.decoding.methods import METHODS
+
+    assert {row.method for row in load_table("main").all_rows()} == set(METHODS)
+
+
+def test_a_table_of_ones_own_is_a_file_and_mistakes_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("title: Mine\nrows:\n  - {name: a}\n  - {name: A!}\n")
+    with pytest.raises(InputError, match="two rows have the same name"):
+        load_table(str(path))
+    path.write_text("title: Mine\nbaseline: b\nrows:\n  - {name: a, sett: [x]}\n")
+    with pytest.raises(InputError, match="sett"):
+        load_table(str(path))
+    with pytest.raises(InputError, match="there is no table 'sampeling'; did you mean 'sampling'"):
+        load_table("sampeling")
+
+
+# ---------------------------------------------------------------------- sharing
+def test_stages_are_shared_by_rows_whose_settings_do_not_concern_them(settings_file: Path) -> None:
+    one = load_config(settings_file, ["clips.delta_frames=2"])
+    other = load_config(settings_file, ["clips.delta_frames=3", "name=other", "train_joint.epochs=3"])
+    assert stage_config(one, "encoder") == stage_config(other, "encoder")
+    assert stage_config(one, "temporal") != stage_config(other, "temporal")
+    third = load_config(settings_file, ["clips.delta_frames=3"])
+    assert stage_config(other, "temporal") == stage_config(third, "temporal")
+    assert stage_config(other, "joint") != stage_config(third, "joint")
+    for changed in ("seed=1", "key_frames.n_sample=3", "encoder.embedding_dim=8"):
+        assert stage_config(one, "encoder") != stage_config(load_config(settings_file, [changed]), "encoder")
+
+
+def test_rows_go_before_what_the_user_changes(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
+    overrides = ("train_encoder.epochs=7", "temporal.mlp_width=64", "clips.n_window=4", "seed=9")
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), overrides=overrides)
+    rows = {row.name: row for row in load_table("backbones").rows}
+    chosen = {name: experiment.config(load_table("backbones"), row, 2) for name, row in rows.items()}
+    assert {name: config.train_encoder.epochs for name, config in chosen.items() if "TCN" in name} == {
+        "TCN, neither": 0,
+        "TCN, KFS": 7,
+        "TCN, KFS and KCAS": 7,
+    }
+    assert chosen["STORM-PSR, KFS"].temporal.model_dump()["mlp_width"] == 64
+    assert {(config.seed, config.clips.n_window) for config in chosen.values()} == {(2, 4)}
+
+
+def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
+    notes: list[str] = []
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), on_note=notes.append)
+    cells = cells_of(experiment, "main", load_table("main"))
+    assert [cell.row.name for cell in cells] == ["Spatio-temporal stream"]
+    assert any("'STORM-PSR' needs a detector" in note for note in notes)
+    with pytest.raises(InputError, match="every row needs a detector"):
+        cells_of(experiment, "x", Table("x", (Row("a", method="average"),)))
+    # a row that says whose networks it scores keeps them
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), stage="joint")
+    assert [cell.row.stage for cell in cells_of(experiment, "joint", load_table("joint"))] == ["temporal", "joint"]
+    assert Cell("t", Row("a", method="expected"), 0, load_config(settings_file)).stages() == []
+
+
+# ---------------------------------------------------------------------- from beginning to end
+def test_a_table_is_made_resumed_and_written(
+    whole_world: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "small.yaml"
+    table.write_text(
+        "title: A small table\nfinding: Something is better.\nstage: temporal\nbaseline: one\nrows:\n"
+        "  - {name: one, set: [clips.distribution=uniform], paper: {lamp: [0.5, 0.6, null]}}\n"
+        "  - {name: without KFS, set: [train_encoder.epochs=0]}\n"
+    )
+    out = tmp_path / "out"
+    more = ("--seeds", "0", "1")
+    assert reproduce(table, whole_world, out, settings_file, *more, "--dry-run", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["cells"], plan["cells_done"]) == (4, 0)
+    # of each seed two encoders, one of them not trained, and a temporal model on each
+    assert sorted(key.split("/")[1] for key, _ in plan["stages"]) == ["encoder"] * 4 + ["temporal"] * 4
+    assert not (out / "stages").exists()
+    assert reproduce(table, whole_world, out, settings_file, *more) == 0
+    cells = sorted((out / "cells" / "small").glob("*.json"))
+    assert [path.stem for path in cells] == ["one-0", "one-1", "without-kfs-0", "without-kfs-1"]
+    first = json.loads(cells[0].read_text())
+    assert set(first["scores"]) == {"test0_build", "test1_build", "test2_build"}
+
+    result = json.loads((out / "small.json").read_text())
+    assert [row["name"] for row in result["rows"]] == ["one", "without KFS"]
+    f1 = [score["f1"] for path in cells[:2] for score in json.loads(path.read_text())["scores"].values()]
+    assert result["rows"][0]["means"]["f1"] == pytest.approx(sum(f1) / 6)
+    assert result["rows"][0]["paper"] == [0.5, 0.6, None]
+    assert len(result["rows"][1]["differences"]) == 3
+    text = (out / "small.md").read_text()
+    assert "The paper's finding: Something is better." in text
+    assert "| 0.500 | 0.600 | – |" in text
+    assert (out / "small.tex").read_text().startswith(r"\begin{tabular}")
+    rows = list(csv.DictReader((out / "small.csv").read_text().splitlines()))
+    assert [(row["row"], row["seeds"], row["f1_paper"]) for row in rows] == [
+        ("one", "2", "0.6"),
+        ("without KFS", "2", ""),
+    ]
+
+    # the events of cells can be compared
+    capsys.readouterr()
+    sets = [str(path.with_suffix(".csv")) for path in (cells[0], cells[2])]
+    words = ["compare", str(whole_world), *sets, "-p", str(whole_world / "procedure.yaml"), "--split", "test"]
+    assert main([*words, "--missing", "empty", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    shown = [result["rows"][0]["means"]["f1"], next(iter(compared["scores"].values()))["f1"]]
+    assert shown[1] == pytest.approx(sum(score["f1"] for score in first["scores"].values()) / 3)
+
+    # again: nothing is trained, one lost cell is made from the networks that are there
+    trained = {path: path.stat().st_mtime_ns for path in (out / "stages").rglob("model.safetensors")}
+    cells[3].unlink()
+    changed = json.loads(cells[2].read_text())
+    cells[2].write_text(json.dumps({**changed, "config": "of a row with other settings"}))
+    assert reproduce(table, whole_world, out, settings_file, *more) == 0
+    assert {path: path.stat().st_mtime_ns for path in (out / "stages").rglob("model.safetensors")} == trained
+    assert json.loads((out / "small.json").read_text()) == result
+    assert reproduce(table, whole_world, out, settings_file, "--stage", "joint") == 2
+    assert "belongs to another experiment" in capsys.readouterr().err
+
+
+def test_the_main_table_scores_both_streams_and_every_method(
+    whole_world: Path, tmp_path: Path, settings_file: Path, detector: Path
+) -> None:
+    out = tmp_path / "out"
+    more = ("--detector", str(detector), "--stage", "temporal", "--tune", "none")
+    assert reproduce("main", whole_world, out, settings_file, *more) == 0
+    result = json.loads((out / "main.json").read_text())
+    assert {row["name"] for row in result["rows"]} >= {"Detection only", "STORM-PSR", "B3 expected", "Procedure filter"}
+    # one encoder and one temporal model serve all of them
+    assert len(list((out / "stages").rglob("stage.json"))) == 2
+
+
+def test_seeds_without_their_option_are_refused(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
+    assert reproduce("joint", whole_world, tmp_path / "out", settings_file, "3") == 2
