@@ -121,6 +121,7 @@ class Decoder(ABC):
 
     needs_every_tick: ClassVar[bool] = True  # whether short gaps between predictions are to be filled for it
     fewest_to_learn_from: ClassVar[int] = 0  # recordings that `fit` needs; 0: there is nothing to learn
+    must_learn: ClassVar[bool] = False  # whether it knows nothing before `fit`
     gives_alarms: ClassVar[bool] = False  # whether it tells of wrong parts and of steps left out
     alarm_grid: ClassVar[Grid] = {}  # settings that matter to alarms of wrong parts alone, and values to try
     Settings: ClassVar[type[Any]]  # a frozen dataclass that checks itself; every field has a default

@@ -181,7 +181,7 @@ class RecurrentDecoder(BeliefDecoder):
     """A recurrent network's belief."""
 
     Settings = BeliefSettings
-    name = "recurrent"
+    name, must_learn = "recurrent", True
 
     @classmethod
     def believer(cls, procedure: Procedure, variant: Variant, settings: BeliefSettings) -> Recurrence:

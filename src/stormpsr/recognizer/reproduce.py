@@ -120,7 +120,9 @@ class Table:
         rows = [replace(row, stage=row.stage or natural, method=row.method or self.method) for row in self.rows]
         known = {row.method for row in rows}
         if self.further_methods:
-            rows += [Row(m.title, (), natural, m.name) for m in METHODS.values() if m.name not in known]
+            # what knows nothing before it has learned has no row of its own accord: a table may have too few recordings
+            further = [m for m in METHODS.values() if m.name not in known and not m.decoder_class.must_learn]
+            rows += [Row(m.title, (), natural, m.name) for m in further]
         return rows
 
 
