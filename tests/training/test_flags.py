@@ -214,7 +214,7 @@ def test_the_temporal_model_sees_none_but_the_held_out_recordings(
 ) -> None:
     said: set[str] = set()
     overrides = ("train_encoder.held_out_share=0.34", "train_temporal.recordings=held_out")
-    run = replace(run_in(tmp_path, *overrides), on_progress=lambda what, done, of: said.add(what))
+    run = replace(run_in(tmp_path, *overrides), cache_folder=None, on_progress=lambda what, done, of: said.add(what))
     train_temporal(run, encoder_folder)
     stores = {path.relative_to(tmp_path).parts[2:] for path in tmp_path.rglob("*.rows") if "embeddings" in path.parts}
     assert stores == {("train", "02_build.rows"), ("val", "00_build.rows"), ("val", "01_build.rows")}

@@ -137,6 +137,7 @@ def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_pa
 
 
 # ---------------------------------------------------------------------- from beginning to end
+@pytest.mark.timeout(1200)  # it trains, and the machine may be busy
 def test_a_table_is_made_resumed_and_written(
     whole_world: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_table_is_made_resumed_and_written(
     assert "belongs to another experiment" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(1200)  # it trains, and the machine may be busy
 def test_the_main_table_scores_both_streams_and_every_method(
     whole_world: Path, tmp_path: Path, settings_file: Path, detector: Path
 ) -> None:
