@@ -46,11 +46,14 @@ class EncoderConfig(_Section):
     n_queries: Count = 0  # learned queries that read features; 0: the network's own end (not in the paper)
     crop_size: Annotated[int, Field(ge=0, le=2048)] = 0  # look at a crop of the assembly; 0: at all (not in the paper)
     frozen_stride: Literal[0, 2, 4, 8, 16] = 0  # layers up to it do not learn; with queries only (not in the paper)
+    frozen_reader: bool = False  # a detector's reader stays as it is: frames are read once for both (not in the paper)
 
     @model_validator(mode="after")
     def _freezes_what_is_read(self) -> EncoderConfig:
         if self.frozen_stride and not self.n_queries:
             raise ValueError("frozen_stride needs n_queries")
+        if self.frozen_reader and not (self.n_queries and self.crop_size):
+            raise ValueError("frozen_reader needs n_queries and crop_size, as the detector has them")
         if self.head_on_features and self.n_queries:
             raise ValueError("head_on_features reads the network's own end, n_queries replaces it: choose one")
         return self

@@ -13,6 +13,7 @@ import pytest
 
 from stormpsr.data.annotated_frames import images_of, read_frames
 from stormpsr.data.boxes import Box
+from stormpsr.data.visibility import Visibility, write_visibility
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -33,6 +34,25 @@ def test_frames_with_a_box_are_readable_and_all_others_are_negatives(lamp_data: 
     assert [frame.frame for frame in frames.readable] == [k for k in range(20) if k % 4 != 3]
     assert [frame.frame for frame in frames.unreadable] == [3, 7, 11, 15, 19]
     assert Counter(frame.state_class for frame in frames.readable) == {1: 3, 2: 3, 3: 3, 4: 3, 5: 3}
+
+
+def test_where_visibility_was_measured_frames_say_which_parts_can_be_told(
+    write_lamp: WriteLamp, lamp: Procedure, tmp_path: Path
+) -> None:
+    folder = write_lamp()
+    before = read_frames(tmp_path / "data", "train", lamp)
+    assert {frame.told for frame in (*before.readable, *before.unreadable)} == {None}
+    hidden = before.unreadable[0].frame
+    n = 1 + max(frame.frame for frame in (*before.readable, *before.unreadable))
+    open_FC = np.ones((n, 3), dtype=np.float32)
+    shown_FC = open_FC.copy()
+    shown_FC[hidden, 1] = 0.1
+    write_visibility(folder / "visibility.csv", Visibility(shown_FC, open_FC, open_FC), lamp)
+    after = read_frames(tmp_path / "data", "train", lamp)
+    assert {frame.told for frame in after.readable} == {(True, True, True)}
+    assert after.unreadable[0].told == (True, False, True)
+    assert after.unreadable[0].bits is not None
+    assert after.unreadable[0].box is None
 
 
 def test_a_box_of_the_error_class_knows_from_the_labels_which_part_is_wrong(lamp_data: Path, lamp: Procedure) -> None:

@@ -38,6 +38,11 @@ def test_an_empty_table_is_not_readable() -> None:
     assert of([[NAN, NAN]], [[NAN, NAN]], [[1.0, 1.0]]).readable_F().tolist() == [False]
 
 
+def test_a_part_is_told_if_enough_of_it_shows_and_its_absence_if_its_place_is_open() -> None:
+    shares = of([[0.5, 0.3, 0.8, NAN, NAN]], [[1.0, 1.0, 0.4, NAN, NAN]], [[1.0, 1.0, 1.0, 0.5, 0.3]])
+    assert shares.told_FC().tolist() == [[True, False, False, True, False]]
+
+
 def test_the_mean_visible_share_counts_what_is_outside_as_hidden() -> None:
     shares = of([[1.0, 0.5, NAN]], [[0.5, 1.0, NAN]], [[0.5, 0.5, 1.0]])
     assert shares.mean_visible_F() == pytest.approx([0.5])

@@ -65,12 +65,28 @@ def test_weak_detections_are_left_out(detector: Callable[..., CompactDetector], 
     assert made.detect([GREY], min_confidence=0)[0][0].confidence > confidence
 
 
+def test_of_parts_that_hide_nothing_is_known(lamp: Procedure) -> None:
+    torch.manual_seed(0)
+    made = CompactDetector(lamp, CompactConfig(**TINY, hidden_parts=True))  # type: ignore[arg-type]
+    head = made.network.told_head
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.fill_(-20.0)
+        hidden = made.detect([GREY], min_confidence=0)[0][0].parts_C3
+        head.bias.fill_(20.0)
+        shown = made.detect([GREY], min_confidence=0)[0][0].parts_C3
+    assert hidden is not None
+    assert shown is not None
+    np.testing.assert_allclose(hidden, 1 / 3, atol=1e-5)
+    assert np.abs(shown - 1 / 3).max() > 0.01
+
+
 # ---------------------------------------------------------------------- wrong parts
 def output(parts: list[list[float]], states: list[float], culprits: list[float]) -> CompactOutput:
     """What the network might say: probabilities as logits."""
     logs = [torch.tensor(values).log()[None] for values in (parts, states, culprits)]
     empty = torch.zeros(1, 1)
-    return CompactOutput(empty, logs[1], logs[2], logs[0])
+    return CompactOutput(empty, logs[1], logs[2], logs[0], None, empty)
 
 
 def chances(made: CompactDetector, said: CompactOutput) -> list[float]:
@@ -111,7 +127,13 @@ def test_an_unknown_treatment_of_wrong_parts_is_refused(lamp: Procedure) -> None
 
 
 # ---------------------------------------------------------------------- losses
-def batch(readable: list[bool], classes: list[int], bits: list[list[int]], hidden: list[bool] | None = None) -> Batch:
+def batch(
+    readable: list[bool],
+    classes: list[int],
+    bits: list[list[int]],
+    hidden: list[bool] | None = None,
+    told: list[list[int]] | None = None,
+) -> Batch:
     n = len(readable)
     return Batch(
         torch.zeros(n, 64, 64, 3, dtype=torch.uint8),
@@ -120,8 +142,25 @@ def batch(readable: list[bool], classes: list[int], bits: list[list[int]], hidde
         torch.tensor([10.0, 10.0, 40.0, 50.0]).expand(n, 4),
         torch.tensor(classes),
         torch.tensor(bits),
+        torch.full((n, len(bits[0])), UNKNOWN) if told is None else torch.tensor(told),
         step=0,
     )
+
+
+def test_parts_that_show_are_learned_without_a_box_and_those_that_hide_are_not(lamp: Procedure) -> None:
+    torch.manual_seed(0)
+    made = CompactDetector(lamp, CompactConfig(**TINY, hidden_parts=True))  # type: ignore[arg-type]
+    made.network.eval()
+    unknown = [UNKNOWN] * 3
+    nothing = made.losses(batch([False], [0], [unknown], told=[[0, 0, 0]]))
+    assert nothing["parts"] == 0
+    assert nothing["state"] == 0
+    assert nothing["told"] > 0
+    seen = made.losses(batch([False], [0], [[1, UNKNOWN, UNKNOWN]], told=[[1, 0, 0]]))
+    assert seen["parts"] > 0
+    both = [batch([True], [4], [[1, 1, 1]], told=[[1, 1, last]]) for last in (1, 0)]
+    assert made.losses(both[0])["state"] > 0
+    assert made.losses(both[1])["state"] == 0  # the state is not to be guessed from the parts that show
 
 
 def test_every_part_of_the_loss_is_finite_also_without_boxes_and_without_known_parts(
@@ -262,7 +301,8 @@ def test_in_training_the_crop_is_turned_and_moved_and_corrected(
     image = torch.rand(2, 64, 64, 3) * 255
     true = torch.tensor([[12.0, 22.0, 44.0, 38.0]]).repeat(2, 1)
     unknown = torch.full((2, 3), UNKNOWN)
-    truth = Targets(torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.bool), true, torch.zeros(2), unknown)
+    yes = torch.ones(2, dtype=torch.bool)
+    truth = Targets(yes, yes, true, torch.zeros(2), unknown, unknown)
     crops = []
     for proposed in (true, true + 30):  # the second misses, and is replaced by the true one
         torch.manual_seed(1)

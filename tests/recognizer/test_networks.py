@@ -15,6 +15,7 @@ from stormpsr.config import parse_config
 from stormpsr.data.images import letterbox
 from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
+from stormpsr.models.backbones import AttentionPooling
 from stormpsr.models.checkpoint import device_of, save_checkpoint
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_stream
@@ -32,11 +33,12 @@ SIZES = {"image_size": 64, "backbone": "test_resnet", "weights": "none", "width"
 def from_detector(tmp_path: Path, lamp: Procedure) -> Callable[..., RecognizerModel]:
     """A model whose encoder began from its detector: `from_detector(image_size=64)` is the encoder's."""
 
-    def make(image_size: int = 64, *, moved: bool = False) -> RecognizerModel:
+    def make(image_size: int = 64, *, moved: bool = False, frozen: bool = False) -> RecognizerModel:
         torch.manual_seed(0)
         detector: Any = make_detector("compact", lamp, SIZES)
         detector.save(tmp_path / "detector")
-        own = f"backbone: test_resnet, image_size: {image_size}, embedding_dim: 16, crop_size: 32, n_queries: 6"
+        own = f"backbone: test_resnet, image_size: {image_size}, embedding_dim: 16, crop_size: 32"
+        own += ", n_queries: 5, frozen_reader: true" if frozen else ", n_queries: 6"
         settings = f"""
 encoder: {{weights: {tmp_path / "detector"}, {own}}}
 temporal: {{width: 16, layers: 1, heads: 2, mlp_width: 32}}
@@ -117,6 +119,32 @@ def test_a_frame_is_letterboxed_once_for_both_networks(
     with patch("stormpsr.recognizer.networks.letterbox", wraps=letterbox) as made:
         FramePredictor(model.networks).update(frames(n=1)[0])
     assert made.call_count == 1
+
+
+# ---------------------------------------------------------------------- one reader
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(("frozen", "read"), [(True, 60), (False, 60 + 15)])
+def test_an_encoder_whose_reader_is_the_detectors_reads_nothing_again(
+    from_detector: Callable[..., RecognizerModel], frames: Frames, batched: bool, frozen: bool, read: int
+) -> None:
+    model, forward = from_detector(frozen=frozen), AttentionPooling.forward
+    with patch.object(AttentionPooling, "forward", autospec=True, side_effect=forward) as called:
+        if batched:
+            list(predict_recording(model.networks, frames(), batch_size=16))
+        else:
+            predictor = FramePredictor(model.networks)
+            for frame in frames():
+                predictor.update(frame)
+    assert sum(len(call.args[1]) for call in called.call_args_list) == read
+
+
+def test_a_shared_reader_changes_nothing(from_detector: Callable[..., RecognizerModel], frames: Frames) -> None:
+    networks = from_detector(frozen=True).networks
+    views = [View(frame.image) for frame in frames(n=4)]
+    networks.detect(views, range(4))
+    together = networks.encode(views)
+    alone = networks.encode([View(frame.image) for frame in frames(n=4)])  # the detector has not looked at these
+    np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 # ---------------------------------------------------------------------- devices

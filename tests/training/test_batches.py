@@ -66,8 +66,12 @@ def test_images_of_key_frames_and_renders_come_with_their_states() -> None:
     sampler = KeyFrameSampler(
         keys, n_sample=3, n_syn=2, states_per_batch=None, seed=0, render_label_R=np.arange(8) % len(keys.states)
     )
-    image_BSS3, label_B, _ = KeyFrameImages(sampler, IMAGES, renders, epoch=0, batches=1)[0]
-    for image, label in zip(image_BSS3[:, 0, 0, 0].tolist(), label_B.tolist(), strict=True):
+    told = [np.arange(len(states_FC))[:, None] % 2 == np.zeros(states_FC.shape[1]) for states_FC in STATES]
+    told_renders_RC = np.zeros((8, STATES[0].shape[1]), dtype=bool)
+    images = KeyFrameImages(sampler, IMAGES, renders, told, told_renders_RC, epoch=0, batches=1)
+    image_BSS3, label_B, told_BC, _ = images[0]
+    for image, label, told_C in zip(image_BSS3[:, 0, 0, 0].tolist(), label_B.tolist(), told_BC, strict=True):
         if image != 255:
             assert tuple(STATES[image // 100][image % 100]) == keys.states[label]
+        assert told_C.tolist() == [image != 255 and image % 2 == 0] * len(told_C)
     assert (image_BSS3[:, 0, 0, 0] == 255).sum() == 2 * len(keys.states)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from stormpsr.data.annotated_frames import FrameSet, read_frames
 from stormpsr.data.frame_cache import FrameCache
@@ -137,3 +138,19 @@ def test_only_frames_that_some_step_draws_are_decoded(lamp_data: Path, batches: 
     drawn = {frame.frame for step in range(7) for frame in made._draw_step(np.random.default_rng((3, step)))}
     assert set(cached.number_F.tolist()) == drawn
     assert len(drawn) < 20
+
+
+def test_parts_that_hide_are_unknown_and_wrong_ones_that_show_are_drawn_more_often(
+    batches: Make, frames: FrameSet
+) -> None:
+    """Also in frames without a box."""
+    told = [(True, False, True), (False, True, False)]
+    unreadable = tuple(replace(frame, bits=(1, 1, -1), told=told[k == 0]) for k, frame in enumerate(frames.unreadable))
+    batch = batches(replace(frames, unreadable=unreadable), batch_size=200, negative_ratio=1.0, wrong_share=0.5)[0]
+    negative = ~batch.readable_B
+    assert negative.sum() == 100
+    hides_shade = (batch.bits_BC[negative] == torch.tensor([UNKNOWN, 1, UNKNOWN])).all(dim=1)
+    shows_wrong_shade = (batch.bits_BC[negative] == torch.tensor([1, UNKNOWN, -1])).all(dim=1)
+    assert (hides_shade | shows_wrong_shade).all()
+    assert 30 < shows_wrong_shade.sum() < 70  # a half, though four of five frames show it
+    assert torch.equal(batch.told_BC[negative] == 0, batch.bits_BC[negative] == UNKNOWN)

@@ -19,7 +19,14 @@ from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
 from stormpsr.models.stream import build_encoder
 from stormpsr.procedure.model import Procedure
-from stormpsr.training.data import KeyFrameImages, MoreRenders, Renders, boxed_frames_of, load_training_data
+from stormpsr.training.data import (
+    KeyFrameImages,
+    MoreRenders,
+    Renders,
+    boxed_frames_of,
+    load_training_data,
+    told_parts,
+)
 from stormpsr.training.fit import FitOptions
 from stormpsr.training.stages import (
     Run,
@@ -215,16 +222,18 @@ def test_more_renders_are_added_to_a_batch_and_shared_by_processes(
     image_RSS3 = np.arange(5, dtype=np.uint8)[:, None, None, None].repeat(32, 1).repeat(32, 2).repeat(3, 3)
     more = MoreRenders(np.array([7, 8, 9, 10, 11]), n=6, seed=0)
     frames = run.frames(run.data.train)
+    told = [told_parts(recording, run.data.procedure) for recording in run.data.train]
+    images = (frames, image_RSS3, told, np.ones((5, run.data.procedure.n_components), dtype=bool))
     parts = []
     for rank in range(2):
         sampler = key_frame_sampler(run, Shard(rank, 2))
-        batch = KeyFrameImages(sampler, frames, image_RSS3, epoch=0, batches=1, more=more)
-        image_BSS3, label_B, _ = batch[0]
+        batch = KeyFrameImages(sampler, *images, epoch=0, batches=1, more=more)
+        image_BSS3, label_B, _, _ = batch[0]
         assert len(image_BSS3) == len(label_B) == sampler.batch_size // 2 + 3
         assert (image_BSS3[-3:, 0, 0, 0] + 7 == label_B[-3:]).all()
         parts += label_B[-3:].tolist()
     sampler = key_frame_sampler(run)
-    whole = KeyFrameImages(sampler, frames, image_RSS3, epoch=0, batches=1, more=more)[0][1][-6:].tolist()
+    whole = KeyFrameImages(sampler, *images, epoch=0, batches=1, more=more)[0][1][-6:].tolist()
     assert sorted(parts) == sorted(whole)
 
 
@@ -248,5 +257,6 @@ def test_states_that_only_renders_show_are_learnt_too(
         write_image(tmp_path / "renders" / f"{number:06d}.png", image)
     source = ImageFolder(tmp_path / "renders")
     corners_R4 = np.tile(np.array([0.1, 0.1, 0.9, 0.9], dtype=np.float32), (6, 1))
-    run = replace(run, renders=Renders(((source, tuple(range(6))),), ((0, 0, 1), (0, 1, -1)) * 3, corners_R4))
+    states, told_RC = ((0, 0, 1), (0, 1, -1)) * 3, np.ones((6, 3), dtype=bool)
+    run = replace(run, renders=Renders(((source, tuple(range(6))),), states, corners_R4, told_RC))
     assert load_checkpoint(train_encoder(run)).metrics["validation"]["components"] > 0

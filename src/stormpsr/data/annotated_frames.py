@@ -17,6 +17,7 @@ from stormpsr.data.images import Image
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.data.sources import FrameSource, ImageFolder, frames_of
+from stormpsr.data.visibility import told_in
 from stormpsr.errors import InputError, errors_at
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 
@@ -29,8 +30,9 @@ class AnnotatedFrame:
     frame: int
     source: FrameSource
     box: Box | None = None
-    state_class: int = 0  # of the assembly in the box; the background where there is none
+    state_class: int = 0  # of the assembly in the box; the background where there is none, or the state has no class
     bits: StateBits | None = None  # None where nobody says which part is wrong
+    told: tuple[bool, ...] | None = None  # whether each component shows enough to be told; None: nobody has measured it
     maybe_hidden: bool = False  # the box tells the state, but nobody has checked that it can be read
     size: tuple[int, int] = (0, 0)  # width and height of the image in pixels, where there is a box
 
@@ -50,7 +52,7 @@ class FrameSet:
 
     procedure: Procedure
     readable: tuple[AnnotatedFrame, ...]  # with a box
-    unreadable: tuple[AnnotatedFrame, ...]  # without: the negatives
+    unreadable: tuple[AnnotatedFrame, ...]  # without: the negatives, of which single parts may still be told
     n_without_class: int = 0  # boxes of states that the procedure has no class for: neither the one nor the other
     images: tuple[AnnotatedFrame, ...] = ()  # single rendered images with boxes, for training
 
@@ -117,6 +119,7 @@ def read_recording_frames(
     boxes = read_boxes(path, procedure, width, height, on_note=on_note)
     states = recording.path / STATES_FILE
     timeline = read_states(states, procedure, on_note=on_note) if states.is_file() else None
+    told = _told(recording.path, procedure)
     readable: list[AnnotatedFrame] = []
     annotated: set[int] = set()
     there = set(numbers)
@@ -133,9 +136,28 @@ def read_recording_frames(
             known = _class_and_bits(box, timeline, procedure)
             inside = box.box.inside(width, height)
         if known is not None:
-            readable.append(AnnotatedFrame(recording.name, box.frame, source, inside, *known, size=(width, height)))
-    unreadable = [AnnotatedFrame(recording.name, number, source) for number in numbers if number not in annotated]
+            shown = told.get(box.frame)
+            readable.append(
+                AnnotatedFrame(recording.name, box.frame, source, inside, *known, told=shown, size=(width, height))
+            )
+    unreadable = [
+        AnnotatedFrame(
+            recording.name,
+            number,
+            source,
+            bits=timeline.at(number) if timeline and number in told else None,
+            told=told.get(number),
+        )
+        for number in numbers
+        if number not in annotated
+    ]
     return FrameSet(procedure, tuple(readable), tuple(unreadable), len(boxes) - len(readable))
+
+
+def _told(folder: Path, procedure: Procedure) -> dict[int, tuple[bool, ...]]:
+    """Which components show enough to be told, by the number of the frame; empty where nobody has measured it."""
+    told_FC = told_in(folder, procedure.n_components)
+    return {} if told_FC is None else dict(enumerate(map(tuple, told_FC.tolist())))
 
 
 def _class_and_bits(
@@ -163,7 +185,8 @@ def _class_and_bits(
 def read_images(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
     """The single images of a folder with `annotations.json`, as `stormpsr synth states` writes it.
 
-    Hands may cover parts of them: they teach what states look like, not whether one can be read.
+    Hands may cover parts of them: they teach what states look like, not whether one can be read. Images of states that
+    have no class are of the background's, with a box: they teach what each part looks like.
     """
     path = folder / ANNOTATIONS_FILE
     found = read_state_images(path, procedure)
@@ -171,11 +194,15 @@ def read_images(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
         if not image.file.is_file():
             raise InputError(f"there is no image {image.file.name!r}", path=path)
     source = ImageFolder.of(folder, {image.number: image.file for image in found})
+    told = _told(folder, procedure)
     frames = []
     for image in found:
-        if image.state_class is not None:
-            known, size = (image.box, image.state_class, image.bits), (image.width, image.height)
-            frames.append(AnnotatedFrame(folder.name, image.number, source, *known, maybe_hidden=True, size=size))
+        if image.state_class is not None or image.bits is not None:
+            known, size = (image.box, image.state_class or 0, image.bits), (image.width, image.height)
+            shown = told.get(image.number)
+            frames.append(
+                AnnotatedFrame(folder.name, image.number, source, *known, told=shown, maybe_hidden=True, size=size)
+            )
     if not frames:
         raise InputError("there are no annotations in it", path=path)
     return frames

@@ -26,6 +26,7 @@ VISIBILITY_FILE = "visibility.csv"
 # hidden it is a guess whether it sits right; and it is only known to be absent if its empty place can be seen.
 _LEAST_VISIBLE, _LEAST_INSIDE = 0.7, 0.9  # of every mounted component
 _LEAST_PLACE = 0.4  # of the place of every absent component
+_LEAST_TOLD = 0.4  # of a mounted component, to tell it alone from other evidence than the rest of the assembly
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,11 @@ class Visibility:
         mounted = ~np.isnan(self.visible_FC)
         seen = (np.nan_to_num(self.visible_FC) >= _LEAST_VISIBLE) & (np.nan_to_num(self.inside_FC) >= _LEAST_INSIDE)
         return np.asarray(np.where(mounted, seen, self.place_FC >= _LEAST_PLACE).all(axis=1) & mounted.any(axis=1))
+
+    def told_FC(self) -> NDArray[np.bool_]:
+        """Which components show enough, or their empty places do, to be told by themselves."""
+        shown_FC = self.visible_FC * self.inside_FC
+        return np.asarray(np.where(np.isnan(shown_FC), self.place_FC >= _LEAST_PLACE, shown_FC >= _LEAST_TOLD))
 
     def mean_visible_F(self) -> NDArray[np.float64]:
         """Mean over the mounted components of what shows of them, 0 for what is outside the image."""
@@ -85,6 +91,15 @@ def write_visibility(path: Path, visibility: Visibility, procedure: Procedure) -
     columns = np.concatenate([visibility.visible_FC, visibility.inside_FC, visibility.place_FC], axis=1)
     rows = ([frame, *("" if np.isnan(share) else f"{share:.3f}" for share in row)] for frame, row in enumerate(columns))
     write_csv(path, [header, *rows])
+
+
+def told_in(folder: Path, n_components: int) -> NDArray[np.bool_] | None:
+    """Which components show enough to be told in a recording's frames, or in single images, (F, C); None if nobody has
+
+    measured it, as in the real world.
+    """
+    path = folder / VISIBILITY_FILE
+    return read_visibility(path, n_components).told_FC() if path.is_file() else None
 
 
 def read_visibility(path: Path, n_components: int) -> Visibility:

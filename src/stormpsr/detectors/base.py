@@ -66,6 +66,7 @@ class Detection:
     confidence: float  # of the box and of the class together, 0..1
     parts_C3: NDArray[np.float32] | None = None  # per component: probability of absent, correct, wrong
     readable_logit: float | None = None  # of the whole state being readable, where a detector says so apart
+    found_QD: NDArray[np.float32] | None = None  # what its queries found, for an encoder with the same reader
 
     def __post_init__(self) -> None:
         box = self.box
@@ -169,6 +170,11 @@ class SquareDetector(StateDetector):
         """A fingerprint of the network that finds the assembly first, where there is one."""
         return None
 
+    @property
+    def reader_digest(self) -> str | None:
+        """A fingerprint of all that finds and reads the assembly, where an encoder can share that."""
+        return None
+
     def detect(
         self, images: Sequence[Image], *, min_confidence: float = DEFAULT_MIN_CONFIDENCE
     ) -> list[list[Detection]]:
@@ -206,16 +212,20 @@ def single_detection(
 ) -> list[list[Detection]]:
     """One per image, of a network that gives a box (shares of the square), the probability of each class if the state
 
-    can be read, the probability of that and its logit, and what it reads of each component (absent, correct, wrong).
+    can be read, the probability of that and its logit, what it reads of each component (absent, correct, wrong), and
+
+    what its queries found; graphs that were exported by earlier versions end before these.
     """
-    shares_B4, probability_BN, readable_B, readable_logit_B, parts_BC3 = outputs
+    shares_B4, probability_BN, readable_B, readable_logit_B, parts_BC3 = outputs[:5]
+    found_BQD = outputs[5] if len(outputs) > 5 else [None] * len(shares_B4)
     corners_B4 = np.clip(shares_B4 * np.float32(image_size), 0, image_size)
     found: list[list[Detection]] = []
     for row, placement in enumerate(placements):
         best = int(probability_BN[row].argmax())
         box = placement.back(Box(*corners_B4[row].tolist()))
         confidence = float(np.clip(probability_BN[row, best] * readable_B[row], 0, 1))
-        found.append([Detection(box, classes[best], confidence, parts_BC3[row], float(readable_logit_B[row]))])
+        read = parts_BC3[row], float(readable_logit_B[row]), found_BQD[row]
+        found.append([Detection(box, classes[best], confidence, *read)])
     return found
 
 
@@ -371,19 +381,22 @@ class TorchDetector(SquareDetector):
 
 
 class Batch(NamedTuple):
-    """Images to learn from, and what is known about them. Where `readable_B` is false, the other rows mean nothing."""
+    """Images to learn from, and what is known about them. Where `readable_B` is false, there is no box and no class."""
 
     image_BSS3: Tensor  # uint8
     readable_B: Tensor  # bool: whether there is a box
     maybe_hidden_B: Tensor  # bool: there is a box, but perhaps nobody could read the state
     corners_B4: Tensor
-    state_class_B: Tensor
+    state_class_B: Tensor  # 0 if there is none
     bits_BC: Tensor  # -1, 0, 1, or UNKNOWN
+    told_BC: Tensor  # whether each component shows enough to be told: 0, 1, or UNKNOWN
     step: int  # that these images are for
 
 
 class StepTrainedDetector(TorchDetector):
     """A detector whose network we train ourselves, step by step (see `stormpsr.training.tasks.detector`)."""
+
+    learns_parts: ClassVar[bool] = False  # whether images of states that have no class teach it something, too
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:

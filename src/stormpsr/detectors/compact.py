@@ -27,6 +27,7 @@ from stormpsr.data.images import Placement
 from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import AttentionPooling
+from stormpsr.models.encoder import reader_digest
 from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
 from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
 from stormpsr.yaml_loader import STRICT_KEYS
@@ -48,6 +49,7 @@ class CompactConfig:
     turn_degrees: float = 45.0  # how far crops are turned in training, either way
     heads: int = 4  # of the attention
     wrong_parts: WrongParts = "readout"  # how a state with a wrongly seated part is told from the correct one
+    hidden_parts: bool = False  # also learn which parts show enough to be told, from recordings with visibility.csv
 
     __pydantic_config__ = STRICT_KEYS
 
@@ -64,13 +66,14 @@ class CompactConfig:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What training images show; rows where `readable_B` is false mean nothing."""
+    """What training images show; boxes and states of rows where `readable_B` is false mean nothing."""
 
-    readable_B: Tensor  # bool: there is a box, and a state
+    readable_B: Tensor  # bool: there is a box
     checked_B: Tensor  # bool: whether somebody made sure that the state can be read, or cannot
     corners_B4: Tensor
-    state_B: Tensor  # index among the network's N classes
-    part_BC: Tensor  # ABSENT, CORRECT, WRONG, or -100 if unknown
+    state_B: Tensor  # index among the network's N classes, -100 if the state has none or hides
+    part_BC: Tensor  # ABSENT, CORRECT, WRONG, or -100 if unknown; also known of parts of unreadable images
+    told_BC: Tensor  # whether a part shows enough to be told: 0, 1, or -100 if unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,8 @@ class CompactOutput:
     state_logits_BN: Tensor
     culprit_logits_BM: Tensor  # states without error classes, then one class per component that is wrong
     part_logits_BC3: Tensor
+    told_logit_BC: Tensor | None  # of each part showing enough to be told, if that is learned
+    found_BQD: Tensor  # what the queries found, of which all of this is made
 
 
 class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by the type checker
@@ -104,6 +109,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         correct = [state for state in shown if state.bits is not None]
         self.part_head = nn.Linear(d, 3)
         self.part_bias = nn.Parameter(torch.zeros(n_components, 3))
+        self.told_head = nn.Linear(d, 1) if config.hidden_parts else None
         self.state_head = nn.Linear(d, len(shown))
         self.culprit_head = nn.Linear(d, len(correct) + n_components)
         self.readable_head = nn.Linear(d, 1)
@@ -130,6 +136,8 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
             state_logits_BN=self.state_head(queries_BQD[:, 1]) + self._evidence_of_parts(part_logits_BC3),
             culprit_logits_BM=self.culprit_head(queries_BQD[:, 1]),
             part_logits_BC3=part_logits_BC3,
+            told_logit_BC=None if self.told_head is None else self.told_head(queries_BQD[:, 2:])[..., 0],
+            found_BQD=queries_BQD,
         )
 
     def crop(self, image_BSS3: Tensor, shares_B4: Tensor, truth: Targets | None = None) -> Tensor:
@@ -170,19 +178,28 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         output = self.read(self.crop(image_BSS3, best_B4, targets))
         seen, side = targets.readable_B, self.config.image_size
         where, box = box_losses(cell_logits_BK[seen], shares_BK4[seen], targets.corners_B4[seen] / side)
-        state_R = targets.state_B[seen]
-        part_RC = targets.part_BC[seen]
-        return {
+        named = seen & (targets.state_B >= 0)
+        state_R, part_RC = targets.state_B[named], targets.part_BC[named]
+        losses = {
             "where": where,
             "box": box,
             "readable": _mean_where(
                 functional.binary_cross_entropy_with_logits(output.readable_logit_B, seen.float(), reduction="none"),
                 targets.checked_B,
             ),
-            "state": functional.cross_entropy(output.state_logits_BN[seen], state_R),
-            "culprit": 0.5 * self._culprit_loss(output.culprit_logits_BM[seen], state_R, part_RC),
-            "parts": 3.0 * _mean_known(output.part_logits_BC3[seen], part_RC),
+            "state": _mean_cross_entropy(output.state_logits_BN[named], state_R),
+            "culprit": 0.5 * self._culprit_loss(output.culprit_logits_BM[named], state_R, part_RC),
+            "parts": 3.0 * _mean_known(output.part_logits_BC3, targets.part_BC),
         }
+        if output.told_logit_BC is not None:
+            told_BC = targets.told_BC
+            losses["told"] = _mean_where(
+                functional.binary_cross_entropy_with_logits(
+                    output.told_logit_BC, told_BC.clamp(min=0).float(), reduction="none"
+                ),
+                told_BC >= 0,
+            )
+        return losses
 
     def _culprit_loss(self, logits_RM: Tensor, state_R: Tensor, part_RC: Tensor) -> Tensor:
         """Cross entropy over correct states and wrong components; several wrong ones share the target."""
@@ -192,7 +209,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         wrong_RC = (part_RC == WRONG).to(logits_RM.dtype)
         target_RM = torch.zeros_like(logits_RM)
         target_RM[:, n_correct:] = wrong_RC / wrong_RC.sum(dim=1, keepdim=True).clamp(min=1)
-        target_RM[is_correct_R] = functional.one_hot(place_N[state_R[is_correct_R]], logits_RM.shape[1]).float()
+        target_RM[is_correct_R] = functional.one_hot(place_N[state_R[is_correct_R]], logits_RM.shape[1]).to(target_RM)
         known_R = target_RM.sum(dim=1) > 0
         if not known_R.any():
             return logits_RM.sum() * 0
@@ -201,6 +218,11 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
 
 def _mean_where(values_B: Tensor, wanted_B: Tensor) -> Tensor:
     return (values_B * wanted_B).sum() / wanted_B.sum().clamp(min=1)
+
+
+def _mean_cross_entropy(logits_RN: Tensor, class_R: Tensor) -> Tensor:
+    """Zero where there are no rows, instead of no number."""
+    return functional.cross_entropy(logits_RN, class_R) if len(class_R) else logits_RN.sum() * 0
 
 
 def _mean_known(logits_RC3: Tensor, part_RC: Tensor) -> Tensor:
@@ -222,6 +244,7 @@ class CompactDetector(StepTrainedDetector):
     kind: ClassVar[str] = "compact"
     config_class = CompactConfig
     readout = "single"
+    learns_parts = True
 
     def __init__(self, procedure: Procedure, config: CompactConfig | None = None) -> None:
         self.config = config or CompactConfig()
@@ -242,16 +265,24 @@ class CompactDetector(StepTrainedDetector):
         found: Locator = self.network.locator
         return found
 
+    @property
+    def reader_digest(self) -> str | None:
+        return reader_digest(self.locator, self.network.reader, self.config.crop_size)
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         # bits 0, 1 and -1 are columns ABSENT, CORRECT and WRONG of the read-out
         part_BC = torch.where(batch.bits_BC == UNKNOWN, UNKNOWN, batch.bits_BC % 3)
-        row_of_class = [self._row_of_class.get(state.state_class, 0) for state in self.procedure.states]
+        row_of_class = [self._row_of_class.get(state.state_class, UNKNOWN) for state in self.procedure.states]
+        state_B = torch.tensor(row_of_class, device=batch.state_class_B.device)[batch.state_class_B]
+        # what hides cannot be guessed from the rest, least of all whether it is wrong
+        state_B = torch.where((batch.told_BC == 0).any(dim=1), UNKNOWN, state_B)
         targets = Targets(
             readable_B=batch.readable_B,
             checked_B=~batch.maybe_hidden_B,
             corners_B4=batch.corners_B4,
-            state_B=torch.tensor(row_of_class, device=batch.state_class_B.device)[batch.state_class_B],
+            state_B=state_B,
             part_BC=part_BC,
+            told_BC=batch.told_BC,
         )
         return self.network.losses(batch.image_BSS3, targets)
 
@@ -267,8 +298,12 @@ class CompactDetector(StepTrainedDetector):
         shares_B4 = self.network.locator.locate(image_BSS3) if shares_B4 is None else shares_B4
         output = self.network(image_BSS3, shares_B4)
         parts_BC3 = output.part_logits_BC3.softmax(dim=-1)
+        if output.told_logit_BC is not None:  # of what hides, nothing is known
+            told_BC1 = output.told_logit_BC.sigmoid()[..., None]
+            parts_BC3 = told_BC1 * parts_BC3 + (1 - told_BC1) / 3
         probability_BN = self._class_probabilities(output, parts_BC3)
-        return shares_B4, probability_BN, output.readable_logit_B.sigmoid(), output.readable_logit_B, parts_BC3
+        readable = output.readable_logit_B.sigmoid(), output.readable_logit_B
+        return shares_B4, probability_BN, *readable, parts_BC3, output.found_BQD
 
     def raw_detections(
         self, image_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import AttentionPooling, PooledBackbone, create_backbone
-from stormpsr.models.checkpoint import MODEL_FILE, read_tensors
+from stormpsr.models.checkpoint import MODEL_FILE, read_tensors, tensors_digest
 from stormpsr.models.locator import Locator, Motion, crop
 
 ProjectionNorm = Literal["batch", "none"]
@@ -50,6 +50,7 @@ class SpatialEncoder(nn.Module):
         crop_size: int = 0,
         head_on_features: bool = False,
         embedding_norm: EmbeddingNorm = "none",
+        frozen_reader: bool = False,
     ) -> None:
         """`head_on_features`: there is no h; the first layer of g reads what the backbone pools.
 
@@ -59,10 +60,12 @@ class SpatialEncoder(nn.Module):
 
         `crop_size` other than 0: a locator, which is not trained here, finds the assembly, and the backbone sees a
         crop of so many pixels around it.
+
+        `frozen_reader`: the queries and all before them do not learn here, so that they stay those of a detector.
         """
         super().__init__()
         self.image_size, self.embedding_dim, self.crop_size = image_size, embedding_dim, crop_size
-        self.embedding_norm = embedding_norm
+        self.embedding_norm, self.frozen_reader = embedding_norm, frozen_reader
         self.locator = Locator().requires_grad_(False).eval() if crop_size else None
         seen_size = crop_size or image_size
         if n_queries:
@@ -73,6 +76,8 @@ class SpatialEncoder(nn.Module):
                 n_queries=n_queries,
                 frozen_stride=frozen_stride,
             )
+            if frozen_reader:
+                reader.requires_grad_(False)
             self.backbone: nn.Module = PooledBackbone(reader, embedding_dim)
         else:
             out_dim = 0 if head_on_features else embedding_dim
@@ -88,11 +93,18 @@ class SpatialEncoder(nn.Module):
         self.register_buffer("std_3", torch.tensor(settings["std"], dtype=torch.float32))
 
     def train(self, mode: bool = True) -> SpatialEncoder:
-        """The locator keeps its running statistics."""
+        """The locator keeps its running statistics, and so does a reader that does not learn."""
         super().train(mode)
         if self.locator is not None:
             self.locator.eval()
+        if self.frozen_reader:
+            self.backbone.reader.eval()
         return self
+
+    @property
+    def reader_digest(self) -> str | None:
+        """A fingerprint of locator and reader, where these are a detector's."""
+        return reader_digest(self.locator, self.backbone.reader, self.crop_size) if self.frozen_reader else None
 
     def crop_assembly(
         self, image_BHW3: Tensor, corners_B4: Tensor | None = None, motion: Motion | None = None
@@ -125,6 +137,11 @@ class SpatialEncoder(nn.Module):
         """The same of what `crop_assembly` gave, perhaps changed in between."""
         return self.first_projection(self.backbone(self.normalise(crop_BHW3)))
 
+    def embed_found(self, found_BQD: Tensor) -> Tensor:
+        """`embed` of what a detector with the same reader has found in the crop already; (B, Q, D) to (B, D)."""
+        embedding_BD = self.first_projection(self.backbone.last(found_BQD.flatten(1)))
+        return embedding_BD if self.embedding_norm == "none" else functional.normalize(embedding_BD, dim=1)
+
     def forward(self, image_BHW3: Tensor) -> Tensor:
         """z: what the contrastive loss compares, of unit length; (B, D)."""
         return self.project(self.embed_crop(self.crop_assembly(image_BHW3)))
@@ -132,6 +149,11 @@ class SpatialEncoder(nn.Module):
     def project(self, embedding_BD: Tensor) -> Tensor:
         """z from what `embed` gives."""
         return functional.normalize(self.projection(embedding_BD), dim=1)
+
+
+def reader_digest(locator: Locator | None, reader: AttentionPooling, crop_size: int) -> str:
+    """A fingerprint of what finds and reads the crop: where it is the same, so is what the queries find."""
+    return tensors_digest(reader, "" if locator is None else f"{crop_size} {tensors_digest(locator)}")
 
 
 def _hidden_layer(width: int, norm: ProjectionNorm, width_in: int | None = None) -> nn.Sequential:

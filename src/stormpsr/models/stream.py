@@ -67,6 +67,15 @@ class TorchStream:
         """Embeddings, (B, D); boxes that are known already need not be located again."""
         return self._run(self.encoder.embed, image_BSS3, *([] if shares_B4 is None else [shares_B4]))
 
+    @property
+    def reader_digest(self) -> str | None:
+        """A fingerprint of the locator and of what reads the crop, where these are a detector's."""
+        return self.encoder.reader_digest if isinstance(self.encoder, SpatialEncoder) else None
+
+    def embed_found(self, found_BQD: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeddings, (B, D), of what a detector with the same reader found already."""
+        return self._run(self.encoder.embed_found, found_BQD)
+
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What the temporal model says of each component, (B, C, 10): see `TemporalModel.outputs`."""
         return self._run(partial(all_outputs, self.temporal), embedding_BND, mask_BN)
@@ -92,6 +101,7 @@ def build_encoder(config: EncoderConfig, *, weights: str | None = None) -> Spati
         crop_size=config.crop_size,
         head_on_features=config.head_on_features,
         embedding_norm=config.embedding_norm,
+        frozen_reader=config.frozen_reader,
     )
     if from_detector:
         start_from_detector(encoder, Path(weights))

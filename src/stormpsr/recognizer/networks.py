@@ -33,13 +33,17 @@ _MOST_BACKWARDS_SECONDS = 1.0  # cameras may deliver frames slightly out of orde
 
 
 class View:
-    """A frame's image as networks take it: squares are made once, and the box around the assembly is found once."""
+    """A frame's image as networks take it: squares are made once, the assembly is found once, and read once where both
 
-    __slots__ = ("_squares", "image", "shares_4")
+    networks have the same reader.
+    """
+
+    __slots__ = ("_squares", "found_QD", "image", "shares_4")
 
     def __init__(self, image: Image) -> None:
         self.image = image
         self.shares_4: NDArray[np.float32] | None = None  # what the locator that both networks share says
+        self.found_QD: NDArray[np.float32] | None = None  # what the reader that both networks share found
         self._squares: dict[int, tuple[Image, Placement]] = {}
 
     def square(self, size: int) -> tuple[Image, Placement]:
@@ -71,6 +75,13 @@ class Stream(Protocol):
     def embed(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Embeddings, (B, D); boxes that are known already need not be located again."""
 
+    @property
+    def reader_digest(self) -> str | None:
+        """A fingerprint of all that finds and reads the assembly, where that is a detector's."""
+
+    def embed_found(self, found_BQD: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeddings, (B, D), of what a detector with the same reader found already."""
+
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What the temporal model says of each component, (B, C, 10)."""
 
@@ -94,6 +105,7 @@ class Networks:
         self.fps, self.settings = fps, settings
         self.detector, self.stream = detector, stream
         self._shares_locator = stream is not None and same_locator(detector, stream)
+        self._shares_reader = self._shares_locator and same_reader(detector, stream)
         self.window_frames, n_window = (1, 1) if config is None else (config.clips.window_frames, config.clips.n_window)
         self.offsets_N = window_offsets(self.window_frames, n_window)
 
@@ -118,6 +130,9 @@ class Networks:
         else:
             least = self.settings.detector_min_confidence
             found = self.detector.detect([view.image for view in views], min_confidence=least)
+        if self._shares_reader:
+            for view, row in zip(views, found, strict=True):
+                view.found_QD = row[0].found_QD if row else None
         return [self._detected(row, tick) for row, tick in zip(found, ticks, strict=True)]
 
     def _detected(self, found: Sequence[Detection], tick: int) -> Detected:
@@ -142,6 +157,9 @@ class Networks:
     def encode(self, views: Sequence[View]) -> NDArray[np.float32]:
         """Embeddings of images, (B, D)."""
         assert self.stream is not None
+        found = [view.found_QD for view in views if view.found_QD is not None]
+        if len(found) == len(views):
+            return self.stream.embed_found(np.stack(found))
         return self.stream.embed(_pixels(views, self.stream.image_size), self._located(views))
 
     def _located(self, views: Sequence[View]) -> NDArray[np.float32] | None:
@@ -192,6 +210,13 @@ def same_locator(detector: StateDetector | None, stream: Stream) -> bool:
     if not isinstance(detector, SquareDetector) or detector.image_size != stream.image_size:
         return False
     return detector.locator_digest is not None and detector.locator_digest == stream.locator_digest
+
+
+def same_reader(detector: StateDetector | None, stream: Stream | None) -> bool:
+    """Whether the encoder takes what the detector's queries find: each frame is then read once."""
+    if not isinstance(detector, SquareDetector) or stream is None:
+        return False
+    return detector.reader_digest is not None and detector.reader_digest == stream.reader_digest
 
 
 # ---------------------------------------------------------------------- what is due when

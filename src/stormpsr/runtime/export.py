@@ -26,7 +26,7 @@ from stormpsr.models.encoder import SpatialEncoder
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import TorchStream
 from stormpsr.models.temporal import all_outputs
-from stormpsr.runtime.exported import DETECTOR_GRAPH, ENCODER_GRAPH, LOCATOR_GRAPH, TEMPORAL_GRAPH
+from stormpsr.runtime.exported import DETECTOR_GRAPH, ENCODER_GRAPH, FOUND_GRAPH, LOCATOR_GRAPH, TEMPORAL_GRAPH
 from stormpsr.runtime.graphs import OPSET, Engine, GraphsInfo, open_graph
 
 _BATCHES = (1, 2, 5)  # live use, and more: a graph that was frozen to the size of its example would fail
@@ -64,6 +64,7 @@ def export_detector(detector: StateDetector, folder: Path, *, engine: Engine = "
         opset=OPSET,
         image_size=detector.image_size,
         locator=detector.locator_digest,
+        reader=detector.reader_digest,
         readout=detector.readout,
         classes=tuple(detector.classes),
     )
@@ -73,7 +74,13 @@ def export_stream(stream: TorchStream, n_window: int, folder: Path, *, engine: E
     """Write the graphs of a spatio-temporal stream whose windows have so many frames."""
     export_encoder(stream.encoder, folder, engine=engine)
     export_temporal(stream.temporal, (n_window, stream.embedding_dim), folder, engine=engine)
-    return GraphsInfo(engine=engine, opset=OPSET, image_size=stream.image_size, locator=stream.locator_digest)
+    return GraphsInfo(
+        engine=engine,
+        opset=OPSET,
+        image_size=stream.image_size,
+        locator=stream.locator_digest,
+        reader=stream.reader_digest,
+    )
 
 
 def export_encoder(encoder: SpatialEncoder, folder: Path, *, engine: Engine = "onnx") -> None:
@@ -82,6 +89,11 @@ def export_encoder(encoder: SpatialEncoder, folder: Path, *, engine: Engine = "o
     _write(_Network(encoder, encoder.embed), images, folder / ENCODER_GRAPH, engine, "the encoder")
     if encoder.locator is not None:
         _write_locator(encoder.locator, encoder.image_size, folder, engine)
+    if encoder.frozen_reader:  # a detector may have read the image already
+        shape = encoder.backbone.reader.query_QD.shape
+        found = {"found": torch.randn(max(_BATCHES), *shape, generator=torch.Generator().manual_seed(0))}
+        what = "the encoder's last layers"
+        _write(_Network(encoder, encoder.embed_found), found, folder / FOUND_GRAPH, engine, what)
 
 
 def export_temporal(temporal: nn.Module, window: tuple[int, int], folder: Path, *, engine: Engine = "onnx") -> None:

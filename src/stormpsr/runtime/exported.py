@@ -1,7 +1,8 @@
 """Exported networks as the recogniser calls them: a detector and a spatio-temporal stream whose networks are graphs.
 
     detector/  detector.onnx, locator.onnx if there is one, graphs.json; config.yaml and the rest as it was trained
-    stream/    encoder.onnx, temporal.onnx, locator.onnx if there is one, graphs.json; the rest as it was trained
+    stream/    encoder.onnx, temporal.onnx, locator.onnx if there is one, graphs.json; the rest as it was trained;
+               encoder_found.onnx, if the encoder takes what the detector's reader found
 
 Importing and using this needs no torch.
 
@@ -33,8 +34,8 @@ from stormpsr.models.checkpoint import CONFIG_FILE, METRICS_FILE, PROCEDURE_FILE
 from stormpsr.procedure.model import Procedure
 from stormpsr.runtime.graphs import GraphsInfo, Run, check_device, open_graph
 
-DETECTOR_GRAPH, ENCODER_GRAPH, TEMPORAL_GRAPH, LOCATOR_GRAPH = (
-    f"{name}.onnx" for name in ("detector", "encoder", "temporal", "locator")
+DETECTOR_GRAPH, ENCODER_GRAPH, FOUND_GRAPH, TEMPORAL_GRAPH, LOCATOR_GRAPH = (
+    f"{name}.onnx" for name in ("detector", "encoder", "encoder_found", "temporal", "locator")
 )
 
 
@@ -77,6 +78,10 @@ class ExportedDetector(SquareDetector):
     def locator_digest(self) -> str | None:
         return self._info.locator
 
+    @property
+    def reader_digest(self) -> str | None:
+        return self._info.reader
+
     def detect_squares(
         self,
         squares: Sequence[tuple[Image, Placement]],
@@ -110,16 +115,28 @@ class ExportedStream:
     """The spatio-temporal stream."""
 
     def __init__(
-        self, config: Config, procedure: Procedure, info: GraphsInfo, encoder: _Located, temporal: Run
+        self,
+        config: Config,
+        procedure: Procedure,
+        info: GraphsInfo,
+        encoder: _Located,
+        found: Run | None,
+        temporal: Run,
     ) -> None:
         self.config, self.procedure, self.locator_digest = config, procedure, info.locator
+        self.reader_digest = None if found is None else info.reader
         self.image_size, self.embedding_dim = info.image_size, config.encoder.embedding_dim
-        self._encoder, self._temporal = encoder, temporal
+        self._encoder, self._found, self._temporal = encoder, found, temporal
         self.locate = encoder.locate
 
     def embed(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Embeddings, (B, D); boxes that are known already need not be located again."""
         return self._encoder(image_BSS3, shares_B4)[0]
+
+    def embed_found(self, found_BQD: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeddings, (B, D), of what a detector with the same reader found already."""
+        assert self._found is not None
+        return self._found(found_BQD)[0]
 
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What the temporal model says of each component, (B, C, 10)."""
@@ -131,5 +148,7 @@ class ExportedStream:
         check_device(device)
         info = GraphsInfo.load(folder)
         encoder = _Located.load(folder, ENCODER_GRAPH, info, threads)
-        temporal = open_graph(folder / TEMPORAL_GRAPH, info.engine, threads=threads)
-        return cls(load_config(folder / CONFIG_FILE), Procedure.load(folder / PROCEDURE_FILE), info, encoder, temporal)
+        names = (FOUND_GRAPH, TEMPORAL_GRAPH) if info.reader else (TEMPORAL_GRAPH,)
+        *found, temporal = (open_graph(folder / name, info.engine, threads=threads) for name in names)
+        config, procedure = load_config(folder / CONFIG_FILE), Procedure.load(folder / PROCEDURE_FILE)
+        return cls(config, procedure, info, encoder, found[0] if found else None, temporal)

@@ -35,6 +35,7 @@ class GraphsInfo:
     precision: Precision = "float32"
     image_size: int = 0  # pixels of a side of the square that the networks take
     locator: str | None = None  # a fingerprint of the network that finds the assembly first, if there is one
+    reader: str | None = None  # a fingerprint of all that finds and reads the assembly, where two networks can share it
     readout: str | None = None  # of a detector: how detections are made of its outputs, and which classes they name
     classes: tuple[int, ...] = ()
     format: str = _FORMAT

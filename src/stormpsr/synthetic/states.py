@@ -2,6 +2,7 @@
 
     OUT/images/<class>_<number>.jpg      random pose, light, background and partly hands
     OUT/annotations.json                 COCO: one box per image, its category is the state's class
+    OUT/visibility.csv                   how much of each part shows, a row per image
     OUT/procedure.yaml, OUT/states.json  what the classes mean, and what the images were made from
 
 Class 0, the background, gets no images of its own. Of the error class every image shows another assembly state in
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from stormpsr import __version__
 from stormpsr.data.coco import ANNOTATIONS_FILE, UNLISTED, Coco, CocoBox, CocoImage, state_categories
+from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError
 from stormpsr.files import replacing_folder, write_json
 from stormpsr.procedure.model import StateBits, StateKind
@@ -212,12 +214,17 @@ def draw_states(
         (draft / "images").mkdir()
         categories = state_categories(product.procedure)
         coco = Coco(categories=categories | ({len(product.procedure.states): UNLISTED} if walks else {}))
+        visible_FC, inside_FC, place_FC = (np.full((len(jobs), product.n_components), np.nan) for _ in range(3))
         with StateRenderer(product, size) as renderer:
             for number, (name, state_class, bits, image_seed) in enumerate(jobs):
                 look = jobs[number - number % _IMAGES_PER_LOOK][3]
                 frame = renderer.render(bits, image_seed, hands, look)
                 (draft / "images" / name).write_bytes(renderer.encode(frame))
                 coco.images.append(CocoImage(number, f"images/{name}", size, size))
+                mounted_C = np.array(bits) != 0
+                visible_FC[number, mounted_C] = frame.visible_share_C[mounted_C]
+                inside_FC[number, mounted_C] = frame.inside_share_C[mounted_C]
+                place_FC[number] = frame.place_visible_share_C
                 if frame.box is not None:
                     coco.boxes.append(CocoBox(coco.images[-1], state_class, frame.box, bits))
                 if number % 20 == 19 or number == len(jobs) - 1:
@@ -235,6 +242,8 @@ def draw_states(
             "without_box": len(coco.images) - len(coco.boxes),
         }
         coco.write(draft / ANNOTATIONS_FILE)
+        visibility = Visibility(*(table_FC.astype(np.float32) for table_FC in (visible_FC, inside_FC, place_FC)))
+        write_visibility(draft / VISIBILITY_FILE, visibility, product.procedure)
         write_json(draft / STATES_FILE, description)
         product.procedure.save(draft / "procedure.yaml")
     return description

@@ -38,6 +38,7 @@ from stormpsr.data.sampling import (
     key_frames,
 )
 from stormpsr.data.sources import FrameSource, ImageFolder
+from stormpsr.data.visibility import told_in
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
 
@@ -54,6 +55,7 @@ class Renders:
     sources: tuple[tuple[FrameSource, tuple[int, ...]], ...]  # folders, and the numbers of the images in them
     states: tuple[StateBits, ...]  # one per image
     corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the square
+    told_RC: NDArray[np.bool_]  # which components show enough to be told; all where nobody has measured it
 
 
 class RenderImages(Sequence[NDArray[np.uint8]]):
@@ -143,6 +145,7 @@ def load_renders(folders: Sequence[str | Path], procedure: Procedure) -> Renders
     sources: list[tuple[FrameSource, tuple[int, ...]]] = []
     states: list[StateBits] = []
     corners: list[tuple[float, float, float, float]] = []
+    told: list[NDArray[np.bool_]] = []
     for folder in map(Path, folders):
         found = read_state_images(folder / ANNOTATIONS_FILE, procedure)
         known = [(render, render.bits) for render in found if render.bits is not None]
@@ -152,7 +155,21 @@ def load_renders(folders: Sequence[str | Path], procedure: Procedure) -> Renders
         sources.append((source, tuple(render.number for render, _ in known)))
         states += [bits for _, bits in known]
         corners += [_shares(render.box, render.width, render.height) for render, _ in known]
-    return Renders(tuple(sources), tuple(states), np.array(corners, dtype=np.float32))
+        told_FC = told_in(folder, procedure.n_components)
+        told += [_all_told(procedure) if told_FC is None else told_FC[render.number] for render, _ in known]
+    return Renders(tuple(sources), tuple(states), np.array(corners, dtype=np.float32), np.array(told))
+
+
+def told_parts(recording: Recording, procedure: Procedure) -> NDArray[np.bool_]:
+    """Which components show enough to be told in each frame, (F, C); all of them where nobody has measured it."""
+    told_FC = told_in(recording.path, procedure.n_components)
+    if told_FC is None:
+        return np.broadcast_to(_all_told(procedure), (recording.n_frames, procedure.n_components))
+    return told_FC
+
+
+def _all_told(procedure: Procedure) -> NDArray[np.bool_]:
+    return np.ones(procedure.n_components, dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,36 +241,49 @@ class MoreRenders:
 
 
 class KeyFrameImages(TorchDataset):
-    """Images of key frames and renders: (image_BSS3, label_B, number of the batch)."""
+    """Images of key frames and renders: (image_BSS3, label_B, told_BC, number of the batch).
+
+    `told_BC` says which components show enough to be told.
+    """
 
     def __init__(
         self,
         sampler: KeyFrameSampler,
         frames: Sequence[Frames],
         renders: Sequence[NDArray[np.uint8]],
+        told: Sequence[NDArray[np.bool_]],
+        told_renders_RC: NDArray[np.bool_] | None = None,
         *,
         epoch: int,
         batches: int,
         more: MoreRenders | None = None,
     ) -> None:
+        """`told`: of each recording, (F, C)."""
         self._sampler, self._frames, self._renders = sampler, frames, renders
+        self._told, self._told_renders_RC = told, told_renders_RC
         self._epoch, self._batches, self._more = epoch, batches, more
 
     def __len__(self) -> int:
         return self._batches
 
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
         batch = self._sampler.batch(self._epoch, number)
-        images = [
-            self._renders[index] if recording < 0 else self._frames[recording][index]
-            for recording, index in zip(batch.recording_B.tolist(), batch.index_B.tolist(), strict=True)
-        ]
+        chosen = list(zip(batch.recording_B.tolist(), batch.index_B.tolist(), strict=True))
         label_B = batch.label_B.copy()
         if self._more is not None:
             added = self._more.draw(self._epoch, number, self._sampler.shard)
-            images += [self._renders[index] for index in added.tolist()]
+            chosen += [(-1, index) for index in added.tolist()]
             label_B = np.concatenate([label_B, self._more.label_R[added]])
-        return torch.from_numpy(np.stack(images)), torch.from_numpy(label_B), number
+        images, told = zip(*(self._image(recording, index) for recording, index in chosen), strict=True)
+        arrays = np.stack(images), label_B, np.stack(told)
+        return (*map(torch.from_numpy, arrays), number)
+
+    def _image(self, recording: int, index: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """A frame, or of "recording" -1 a render, and which of its components can be told."""
+        if recording >= 0:
+            return self._frames[recording][index], self._told[recording][index]
+        assert self._told_renders_RC is not None
+        return self._renders[index], self._told_renders_RC[index]
 
 
 class Clips(TorchDataset):

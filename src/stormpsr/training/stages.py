@@ -48,6 +48,7 @@ from stormpsr.training.data import (
     boxed_frames_of,
     key_frames_of,
     read_images,
+    told_parts,
 )
 from stormpsr.training.fit import FitOptions, OnProgress, StageTask, fit, ignore_progress
 from stormpsr.training.stage_folder import StageFolder, digest_of
@@ -197,13 +198,16 @@ def train_encoder(run: Run, locator_folder: Path | None = None) -> Path:
         return _keep_encoder(run, locator_folder)
     sampler = key_frame_sampler(run)
     batches = stage.batches_per_epoch or sampler.batches_per_epoch
-    frames = run.frames(run.data.encoder_recordings(stage.held_out_share))
-    renders = run.render_images()
+    recordings = run.data.encoder_recordings(stage.held_out_share)
+    frames, renders = run.frames(recordings), run.render_images()
+    told = [told_parts(recording, run.data.procedure) for recording in recordings]
+    told_renders_RC = None if run.renders is None else run.renders.told_RC
     more, states = _more_renders(run, sampler)
 
     def make_dataset(epoch: int, shard: Shard) -> KeyFrameImages:
         sampler = key_frame_sampler(run, shard)
-        return KeyFrameImages(sampler, frames, renders, epoch=epoch, batches=batches, more=more)
+        images = (frames, renders, told, told_renders_RC)
+        return KeyFrameImages(sampler, *images, epoch=epoch, batches=batches, more=more)
 
     encoder, began_from = _new_encoder(run, locator_folder)
     validation_recordings_share_states(run)

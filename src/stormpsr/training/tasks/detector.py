@@ -68,7 +68,7 @@ class BatchSettings:
     class_balance: float = 0.5  # 0: classes as frequent as in the data; 1: all equally frequent
     scene_balance: float = 0.5  # the same for the scenes of a recording, each a time without a change
     image_share: float = 0.4  # of those with a state, taken from single rendered images where there are any
-    wrong_share: float = 0.4  # of those with a state, in which a part is wrong, where there are any: else too rare
+    wrong_share: float = 0.4  # of each sort, in which a part is seen to be wrong, where there are any: else too rare
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
@@ -181,7 +181,8 @@ class Batches(Dataset):
         if not frames.readable:
             raise InputError("no frames with boxes to train on")
         self.frames, self.settings, self.shard = frames, settings, Shard()
-        self._chances = {True: self._chance_of(frames.images), False: self._chance_of(frames.readable)}
+        groups = (frames.readable, frames.images, frames.unreadable)
+        self._chances = {id(group): self._chance_of(group) for group in groups}
         self._size = cache.image_size
         self._squares = self._decode(cache, on_progress)
 
@@ -196,7 +197,7 @@ class Batches(Dataset):
 
     def _chance_of(self, frames: Sequence[AnnotatedFrame]) -> NDArray[np.float64]:
         """How often each frame is drawn: rare classes more often than they occur, wrong parts a fixed share."""
-        states, settings = self.frames.procedure.states, self.settings.batch
+        settings = self.settings.batch
         classes = [frame.state_class for frame in frames]
         # frames of one state in one recording are much the same image
         scenes = [(frame.recording, frame.bits or state) for frame, state in zip(frames, classes, strict=True)]
@@ -206,11 +207,16 @@ class Batches(Dataset):
         for state_class, weight in zip(classes, alike, strict=True):
             in_class[state_class] += weight
         chance = alike * [in_class[state_class] ** -settings.class_balance for state_class in classes]
-        wrong = np.array([states[state_class].kind is StateKind.ERROR for state_class in classes], dtype=bool)
+        wrong = np.array([self._shows_wrong_part(frame) for frame in frames], dtype=bool)
         if wrong.any() and not wrong.all():
             chance[wrong] *= settings.wrong_share / chance[wrong].sum()
             chance[~wrong] *= (1 - settings.wrong_share) / chance[~wrong].sum()
         return np.asarray(chance / max(chance.sum(), 1e-12))
+
+    def _shows_wrong_part(self, frame: AnnotatedFrame) -> bool:
+        if frame.bits is None or frame.told is None:
+            return self.frames.procedure.states[frame.state_class].kind is StateKind.ERROR
+        return any(bit == -1 and told for bit, told in zip(frame.bits, frame.told, strict=True))
 
     def _decode(self, cache: FrameCache, on_progress: OnProgress) -> dict[FrameSource, Frames]:
         """The images of all steps: those are known now, and often they are a small part of all frames."""
@@ -238,14 +244,12 @@ class Batches(Dataset):
         chosen = self._draw(frames.readable, n_readable - n_images, rng)
         chosen += self._draw(frames.images, n_images, rng)
         n_others = settings.batch_size - n_readable
-        chosen += [frames.unreadable[k] for k in rng.integers(len(frames.unreadable) or 1, size=n_others)]
-        return chosen
+        return chosen + self._draw(frames.unreadable, n_others, rng)
 
     def _draw(self, frames: Sequence[AnnotatedFrame], n: int, rng: np.random.Generator) -> list[AnnotatedFrame]:
         if not n:
             return []
-        chance = self._chances[frames is self.frames.images]
-        return [frames[row] for row in rng.choice(len(frames), n, p=chance)]
+        return [frames[row] for row in rng.choice(len(frames), n, p=self._chances[id(frames)])]
 
     def _load(self, chosen: list[AnnotatedFrame], step: int, rng: np.random.Generator) -> Batch:
         size, n_components = self._size, self.frames.procedure.n_components
@@ -253,20 +257,22 @@ class Batches(Dataset):
         images = np.empty((n, size, size, 3), dtype=np.uint8)
         corners = np.zeros((n, 4), dtype=np.float32)
         classes = np.zeros(n, dtype=np.int64)
-        bits = np.full((n, n_components), UNKNOWN, dtype=np.int64)
+        bits, told = (np.full((n, n_components), UNKNOWN, dtype=np.int64) for _ in range(2))
         for i, frame in enumerate(chosen):
             square, box = self._squares[frame.source][frame.frame], None
             if frame.box is not None:
                 box = Placement.of(*frame.size, size).into_square(frame.box).corners
             classes[i] = frame.state_class
+            if frame.told is not None:
+                told[i] = frame.told
             if frame.bits is not None:
-                bits[i] = frame.bits
+                bits[i] = np.where(told[i] == 0, UNKNOWN, frame.bits)
             images[i], moved = augment_image(square, box, self.settings.augmentation, rng)
             if moved is not None:
                 corners[i] = moved
         readable = np.array([frame.box is not None for frame in chosen])
         maybe_hidden = np.array([frame.maybe_hidden for frame in chosen])
-        arrays = (images, readable, maybe_hidden, corners, classes, bits)
+        arrays = (images, readable, maybe_hidden, corners, classes, bits, told)
         return Batch._make([*map(torch.from_numpy, arrays), step])
 
 
@@ -400,6 +406,8 @@ def train_detector(
     if not isinstance(detector, StepTrainedDetector):
         cure = "derive its class from StepTrainedDetector"
         raise InputError(f"a detector of kind {detector.kind!r} cannot be trained", cure=cure)
+    if not detector.learns_parts:
+        train = replace(train, images=tuple(image for image in train.images if image.state_class))
     if settings.batch.batch_size % options.processes:
         cure = f"change the batch size so that {options.processes} divides it, or --devices"
         raise InputError(f"a batch of {settings.batch.batch_size} cannot be shared equally", cure=cure)

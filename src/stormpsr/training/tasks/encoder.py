@@ -26,7 +26,7 @@ class EncoderTask(StageTask):
 
     With `component_weight`, a linear read-out of what the temporal stage takes must also say of each component whether
     it is absent, correct or wrong. States that differ by one part then share what they have in common, which matters
-    where most states are rare. The read-out is not kept.
+    where most states are rare. The read-out is not kept. Parts that are known to hide are left out of it.
     """
 
     stage: EncoderTrainingConfig
@@ -55,8 +55,8 @@ class EncoderTask(StageTask):
         modules = [self.encoder] if self.read_out is None else [self.encoder, self.read_out]
         return [(module, self.stage.learning_rate) for module in modules]
 
-    def training_step(self, batch: tuple[Tensor, Tensor, int], index: int) -> Tensor:
-        image_BSS3, label_B, number = batch
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor, int], index: int) -> Tensor:
+        image_BSS3, label_B, told_BC, number = batch
         stage = self.stage
         if stage.augmentation == "none":
             image_BSS3 = self.encoder.crop_assembly(image_BSS3)
@@ -71,8 +71,8 @@ class EncoderTask(StageTask):
         if self.read_out is not None:
             class_BC = self._class_LC.to(label_B.device)[label_B]
             weight_3 = wrong_weighted(stage.wrong_weight, class_BC.device)
-            logits_BC3 = self._read(embedding_BD)
-            read_out_loss = functional.cross_entropy(logits_BC3.flatten(0, 1), class_BC.flatten(), weight=weight_3)
+            logits_X3, class_X = self._read(embedding_BD)[told_BC], class_BC[told_BC]  # what hides teaches nothing
+            read_out_loss = functional.cross_entropy(logits_X3, class_X, weight=weight_3)
             self.log("train/component_loss", read_out_loss, sync_dist=True)
             loss = loss + stage.component_weight * read_out_loss
         self._log_loss(loss)
