@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -30,6 +31,7 @@ from stormpsr.training.data import (
 from stormpsr.training.fit import FitOptions
 from stormpsr.training.stages import (
     Run,
+    as_detector_reads,
     embed,
     key_frame_sampler,
     stages_of,
@@ -123,9 +125,26 @@ def test_an_encoder_can_start_from_a_detector(
     torch.testing.assert_close(trained.locator.state_dict(), begun.locator.state_dict())
 
 
+def test_a_frozen_reader_has_the_detectors_sizes_and_stays_as_it_is(
+    boxed_world: Path, settings_text: str, lamp: Procedure, tmp_path: Path
+) -> None:
+    network = {"backbone": "test_resnet", "weights": "none", "image_size": 64, "crop_size": 32}
+    detector: Any = make_detector("compact", lamp, network)
+    detector.save(tmp_path / "detector")
+    start = ("encoder.crop_size=48", "encoder.n_queries=9", f"encoder.weights={tmp_path / 'detector'}")
+    run = make_run(boxed_world, tmp_path / "run", settings_text, *start, "encoder.frozen_reader=true")
+    run = replace(run, config=as_detector_reads(run.config))
+    assert (run.config.encoder.crop_size, run.config.encoder.n_queries) == (32, 5)
+    trained = load_checkpoint(train_encoder(run)).encoder()
+    torch.testing.assert_close(trained.backbone.reader.state_dict(), detector.network.reader.state_dict())
+    assert trained.reader_digest == detector.reader_digest
+    assert not torch.equal(trained.backbone.last.weight, build_encoder(run.config.encoder).backbone.last.weight)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
+        (("encoder.crop_size=32", "encoder.n_queries=9", "encoder.frozen_reader=true"), "encoder.n_queries=5"),
         (("encoder.crop_size=32", "encoder.n_queries=3"), "encoder.n_queries=5"),
         (("encoder.crop_size=48", "encoder.n_queries=5"), "encoder.crop_size must be those"),
         (("encoder.crop_size=0", "encoder.n_queries=5"), "crops and reads by queries"),

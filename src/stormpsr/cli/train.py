@@ -62,12 +62,12 @@ def train_command(
     from stormpsr.config import load_config
     from stormpsr.training.data import load_renders, load_training_data
     from stormpsr.training.fit import FitOptions
-    from stormpsr.training.stages import Run, stages_of
+    from stormpsr.training.stages import Run, as_detector_reads, stages_of
 
     if stage == "all" and devices * machines > 1:
         cure = "run the stages one after the other"  # between stages, one process alone prepares the data
         raise InputError("all stages at once need a single device", cure=cure)
-    config = load_config(preset, override or [])
+    config = as_detector_reads(load_config(preset, override or []))
     found = load_training_data(data, config)
     fit = FitOptions(
         resume=resume,

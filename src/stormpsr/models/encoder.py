@@ -24,7 +24,7 @@ from stormpsr.models.locator import Locator, Motion, crop
 ProjectionNorm = Literal["batch", "none"]
 EmbeddingNorm = Literal["none", "l2"]
 SupConForm = Literal["paper", "common"]
-_QUERIES = "query_QD"
+QUERIES = "query_QD"
 
 
 class SpatialEncoder(nn.Module):
@@ -77,7 +77,7 @@ class SpatialEncoder(nn.Module):
                 frozen_stride=frozen_stride,
             )
             if frozen_reader:
-                reader.requires_grad_(False)
+                reader.requires_grad_(False).eval()
             self.backbone: nn.Module = PooledBackbone(reader, embedding_dim)
         else:
             out_dim = 0 if head_on_features else embedding_dim
@@ -174,14 +174,17 @@ def start_from_detector(encoder: SpatialEncoder, folder: Path) -> None:
         cure = "set encoder.crop_size and encoder.n_queries, or other encoder.weights"
         raise InputError("only an encoder that crops and reads by queries can start from a detector", cure=cure)
     reader = encoder.backbone.reader
-    detector = _detector_tensors(folder)
+    detector = detector_tensors(folder)
     theirs = detector["reader"]
     ours = reader.state_dict()
-    n = len(theirs[_QUERIES])
-    if n > len(ours[_QUERIES]):
+    n = len(theirs[QUERIES])
+    if n > len(ours[QUERIES]):
         cure = f"set encoder.n_queries={n}"
-        raise InputError(f"the detector reads by {n} queries, the encoder by {len(ours[_QUERIES])}", cure=cure)
-    theirs[_QUERIES] = torch.cat([theirs[_QUERIES], ours[_QUERIES][n:]])
+        raise InputError(f"the detector reads by {n} queries, the encoder by {len(ours[QUERIES])}", cure=cure)
+    if encoder.frozen_reader and n < len(ours[QUERIES]):
+        cure = f"set encoder.n_queries={n}"
+        raise InputError(f"a frozen reader has the detector's {n} queries, not {len(ours[QUERIES])}", cure=cure)
+    theirs[QUERIES] = torch.cat([theirs[QUERIES], ours[QUERIES][n:]])
     for name, tensor in ours.items():
         if name not in theirs or theirs[name].shape != tensor.shape:
             cure = "encoder.backbone and encoder.crop_size must be those of the detector's config.yaml"
@@ -190,7 +193,7 @@ def start_from_detector(encoder: SpatialEncoder, folder: Path) -> None:
     encoder.locator.load_state_dict(detector["locator"])
 
 
-def _detector_tensors(folder: Path) -> dict[str, dict[str, Tensor]]:
+def detector_tensors(folder: Path) -> dict[str, dict[str, Tensor]]:
     """The tensors of a compact detector's reader and locator, by their names in there."""
     path = folder / MODEL_FILE
     if not path.is_file():

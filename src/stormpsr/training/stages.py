@@ -30,9 +30,10 @@ from stormpsr.data.sampling import (
     end_frame_probabilities,
     window_offsets,
 )
+from stormpsr.detectors.base import read_config
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint, save_checkpoint
-from stormpsr.models.encoder import SpatialEncoder, is_detector
+from stormpsr.models.encoder import QUERIES, SpatialEncoder, detector_tensors, is_detector
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
 from stormpsr.procedure.model import StateBits
@@ -119,6 +120,17 @@ def _fit(run: Run, name: StageName, task: StageTask, began_from: str | None = No
         began_from=began_from,
     )
     return folder.best
+
+
+def as_detector_reads(config: Config) -> Config:
+    """Settings whose encoder has the sizes of the detector that it starts from, where it keeps that one's reader."""
+    own, folder = config.encoder, Path(config.encoder.weights)
+    if not (own.frozen_reader and is_detector(own.weights)):
+        return config
+    theirs = read_config(folder)[0].settings
+    sizes: dict[str, Any] = {n: theirs[n] for n in ("backbone", "image_size", "crop_size") if n in theirs}
+    sizes["n_queries"] = len(detector_tensors(folder)["reader"][QUERIES])
+    return config.model_copy(update={"encoder": own.model_copy(update=sizes)})
 
 
 # ---------------------------------------------------------------------- locator
