@@ -96,37 +96,41 @@ format: setup ## Mend what can be mended by itself
 # earlier recipe, at a hurried pace: docs/results/end-to-end.md.)
 ifdef QUICK
 N_TRAIN := 24
-N_VAL   := 16
+N_VAL   := 12
 N_TEST  := 16
-N_WALKS := 2500
+N_WALKS := 3000
 STEPS   := 600
 EPOCHS  := -o train_encoder.epochs=6
 else
-N_TRAIN := 64
-N_VAL   := 30
+N_TRAIN := 48
+N_VAL   := 24
 N_TEST  := 40
-N_WALKS := 6000
-STEPS   := 900
+N_WALKS := 9000
+STEPS   := 2400
 EPOCHS  :=
 endif
 RENDERS = $(foreach k,1 2,$(DATA)-renders-$k)
 reproduce: setup ## Make a model from nothing at true pace: draw the data, train both streams, tune, score (SEED=0, QUICK=1)
 	$(BIN)/stormpsr synth generate $(DATA) --product $(PRODUCT) --profile $(PROFILE) --every 4 --size 320 \
 	  --train $(N_TRAIN) --val $(N_VAL) --test $(N_TEST) --train-error-rate 0.35 --train-removal-rate 0.15
+	$(BIN)/stormpsr synth generate $(DATA)-faults --product $(PRODUCT) --profile $(PROFILE) --every 4 --size 320 --seed 1 \
+	  --train 0 --val $(N_VAL) --test 0 --val-error-rate 0.35 --val-removal-rate 0.15
 	test -d $(DATA)-renders-1 || $(BIN)/stormpsr synth states $(DATA)-renders-1 --product $(PRODUCT) --per-state 0 \
 	  --walks $(N_WALKS) --size 320 --hands 0.6 --seed 11 & \
 	  test -d $(DATA)-renders-2 || $(BIN)/stormpsr synth states $(DATA)-renders-2 --product $(PRODUCT) --per-state 0 \
 	  --walks $(N_WALKS) --size 320 --hands 0.95 --seed 12 & wait
 	test -f $(RUN)/detector/config.yaml || \
 	  $(BIN)/stormpsr detect train $(DATA) $(addprefix --images ,$(RENDERS)) --out $(RUN)/detector --seed $(SEED) \
-	  --steps $(STEPS) -s image_size=320
+	  --steps $(STEPS) --negative-ratio 0.8 -s image_size=320 -s crop_size=160 -s hidden_parts=true
 	for stage in encoder temporal; do \
 	  $(BIN)/stormpsr train $$stage --preset synthetic --data $(DATA) $(addprefix --renders ,$(RENDERS)) --out $(RUN) \
-	  --cache runs/cache -o encoder.weights=$(RUN)/detector -o seed=$(SEED) $(EPOCHS) --resume || exit; done
+	  --cache runs/cache -o encoder.weights=$(RUN)/detector -o encoder.frozen_reader=true -o seed=$(SEED) $(EPOCHS) \
+	  --resume || exit; done
 	test -d $(RUN)/model || \
 	  $(BIN)/stormpsr model pack --stream $(RUN)/temporal/best --detector $(RUN)/detector --out $(RUN)/model --half \
 	  --detector-stride 4
-	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --objective f1+pos --among 20
+	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --data $(DATA)-faults --objective f1+pos --among 20 \
+	  $(addprefix --method ,detection temporal average filter recurrent)
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test --store
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html
 

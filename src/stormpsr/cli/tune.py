@@ -21,7 +21,9 @@ _FEW = 10  # validation recordings
 
 
 def tune_command(
-    data: options.DataOption,
+    data: Annotated[
+        list[Path], typer.Option("--data", "-d", help="Folder of recordings with labels; may be repeated.")
+    ],
     model: options.ModelArgument = "vehicle",
     split: Annotated[
         Literal["train", "val", "all"], typer.Option(help="Which recordings to tune on; never the test recordings.")
@@ -77,9 +79,9 @@ def tune_command(
 
     check_objective(objective, max_delay, among)
     loaded = options.load(model, None, None, threads, device)
-    dataset = options.open_data(data, split, loaded)
+    recordings = [recording for folder in data for recording in options.open_data(folder, split, loaded)]
     with Bar("recordings", enabled=not as_json) as bar:
-        tables = predict_recordings(loaded, dataset, options.cache_folder(cache), on_progress=bar.named)
+        tables = predict_recordings(loaded, recordings, options.cache_folder(cache), on_progress=bar.named)
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
     scored: dict[str, list[Scored]] = {}
     chosen: dict[str, Scored] = {}
@@ -110,7 +112,8 @@ def tune_command(
             "these alone; see the interval of F1",
             err=True,
         )
-    about = {"data": data.name, "split": split, "objective": objective, "n_recordings": len(labelled)}
+    named = ", ".join(folder.name for folder in data)
+    about = {"data": named, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
         rules = {"max_delay_seconds": max_delay, "slack": slack, "among": among}
         rules["most_false_alarms_per_hour"] = most_false_alarms
@@ -118,7 +121,7 @@ def tune_command(
         ready = {name: own for name, own in chosen.items() if getattr(own.settings, "fitted", True)}
         best = best_method(ready, objective) if set(chosen) >= set(loaded.methods) else None
         store_tuned(loaded, chosen, about | rules, best)
-    drawn = _draw(plot, loaded.path, scored, chosen, f"{data.name}, {split}: {len(labelled)} recordings", dry_run)
+    drawn = _draw(plot, loaded.path, scored, chosen, f"{named}, {split}: {len(labelled)} recordings", dry_run)
     if as_json:
         methods = {
             name: {
@@ -132,7 +135,7 @@ def tune_command(
         }
         print_json({**about, "stored": not dry_run, "methods": methods, "plot": None if drawn is None else str(drawn)})
         return
-    title = f"{data.name}, {split} ({counted(len(labelled), 'recording')}), objective {objective}"
+    title = f"{named}, {split} ({counted(len(labelled), 'recording')}), objective {objective}"
     _print_chosen(scored, chosen, summaries, alarms, title)
     if drawn is not None:
         typer.echo(f"drawn: {drawn}")
