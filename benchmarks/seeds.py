@@ -1,4 +1,4 @@
-"""The main table over several training seeds: means, spread, and what both streams together change against one alone.
+"""The main table over one or several training seeds: means, spread, and what one method changes against another.
 
     python benchmarks/seeds.py runs/vehicle-0/test runs/vehicle-1/test runs/vehicle-2/test [--first 64] [--out FILE]
 
@@ -27,6 +27,7 @@ from stormpsr.files import write_json
 SCORES = ("POS", "F1", "tau (s)")
 FORMATS = (".3f", ".3f", ".1f")
 DRAWS = 4000
+COMPARED = (("detection", "average"), ("average", "filter"), ("average", "recurrent"), ("detection", "recurrent"))
 Floats = NDArray[np.float64]
 
 
@@ -47,7 +48,7 @@ def mean_of_recordings(score_R3: Floats) -> Floats:
 
 
 def difference(base_KR3: Floats, both_KR3: Floats, draw_XR: NDArray[np.int64]) -> Floats:
-    """What both streams add to POS and F1, and by how many per cent they change the delay: (X, 3)."""
+    """What the second adds to POS and F1 of the first, and by how many per cent it changes the delay: (X, 3)."""
     before_X3, after_X3 = (mean_of_recordings(of[:, draw_XR]).mean(axis=0) for of in (base_KR3, both_KR3))
     delay_X = 100 * (after_X3[:, 2] / before_X3[:, 2] - 1)
     return np.stack([*(after_X3 - before_X3).T[:2], delay_X], axis=1)
@@ -73,10 +74,12 @@ def table(title: str, all_scores: dict[str, Floats], rows: NDArray[np.int64]) ->
     seeds = {method: mean_of_recordings(score_KR3) for method, score_KR3 in chosen.items()}
     cells = [[title_of(method), *spread(seed_K3)] for method, seed_K3 in seeds.items()]
     found: dict[str, Any] = {method: as_json(seed_K3.mean(axis=0)) for method, seed_K3 in seeds.items()}
-    if {"detection", "average"} <= chosen.keys():
-        draw_XR = np.random.default_rng(0).integers(len(rows), size=(DRAWS, len(rows)))
-        draw_XR = np.concatenate([np.arange(len(rows))[None], draw_XR])  # the first one as it is
-        change_X3 = difference(chosen["detection"], chosen["average"], draw_XR)
+    draw_XR = np.random.default_rng(0).integers(len(rows), size=(DRAWS, len(rows)))
+    draw_XR = np.concatenate([np.arange(len(rows))[None], draw_XR])  # the first one as it is
+    for base, other in COMPARED:
+        if not {base, other} <= chosen.keys():
+            continue
+        change_X3 = difference(chosen[base], chosen[other], draw_XR)
         known = [column[np.isfinite(column)] for column in change_X3[1:].T]
         ends = [np.percentile(column, [2.5, 97.5]) if len(column) else np.full(2, np.nan) for column in known]
         low, high = np.array(ends).T
@@ -84,8 +87,9 @@ def table(title: str, all_scores: dict[str, Floats], rows: NDArray[np.int64]) ->
             f"{text_of(now, how)} ({text_of(least, how)} to {text_of(most, how)})"
             for now, least, most, how in zip(change_X3[0], low, high, ("+.3f", "+.3f", "+.0f"), strict=True)
         ]
-        cells.append(["both against detection alone", *texts[:2], f"{texts[2]} %"])
-        found["difference"] = {"value": as_json(change_X3[0]), "low": as_json(low), "high": as_json(high)}
+        cells.append([f"{title_of(other)} against {title_of(base)}", *texts[:2], f"{texts[2]} %"])
+        change = {"value": as_json(change_X3[0]), "low": as_json(low), "high": as_json(high)}
+        found[f"{other} against {base}"] = change
     print()
     print_table((title, *SCORES), cells)
     return found

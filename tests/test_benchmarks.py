@@ -153,10 +153,10 @@ def test_seeds_are_averaged_and_compared(
     printed = capsys.readouterr().out
     assert "| all 2 recordings | POS | F1 | tau (s) |" in printed
     found = json.loads((tmp_path / "seeds.json").read_text(encoding="utf-8"))
-    assert found["the first 1"]["difference"]["value"] == pytest.approx([0, 0, -50])
+    assert found["the first 1"]["average against detection"]["value"] == pytest.approx([0, 0, -50])
     # nothing was detected in the other one: there is no delay to compare with
     assert found["the other 1"]["detection"] == [0, 0, None]
-    assert found["the other 1"]["difference"]["value"][2] is None
+    assert found["the other 1"]["average against detection"]["value"][2] is None
 
 
 def test_a_false_alarm_is_told_by_what_the_part_was_like(
