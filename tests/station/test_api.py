@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from stormpsr.errors import InputError
+from stormpsr.station.service import step_pictures
 from stormpsr.web.security import Access, Rate, access_for
 
 OPERATOR, VIEWER = "operators-token-123", "viewers-token-12345"
@@ -42,6 +44,41 @@ def first_state(client: httpx.Client) -> dict[str, Any]:
             if line.startswith("data: "):
                 return dict(json.loads(line[6:]))
     raise AssertionError("the stream ended")
+
+
+# ---------------------------------------------------------------------- images of steps
+def test_steps_come_with_the_images_in_the_models_folder(tmp_path: Any) -> None:
+    from scripted_station import Scripted, vehicle
+
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "install rear chassis.png").write_bytes(b"an image")
+    pictures = step_pictures(tmp_path, vehicle())
+    found = Scripted(tmp_path / "station", pictures=pictures)
+    found.start()
+    try:
+        with httpx.Client(base_url=found.url, headers=ASKED, timeout=60) as client:
+            steps = {step["step_id"]: step["picture"] for step in client.get("/api/state").json()["steps"]}
+            assert [step_id for step_id, address in steps.items() if address] == [9]
+            assert client.get(steps[9]).content == b"an image"
+            assert client.get("/api/steps/3/picture").status_code == 404
+    finally:
+        found.stop()
+
+
+@pytest.mark.parametrize("name", ["install wings.png", "rear chassis.png", "install rear chassis.svg"])
+def test_an_image_that_is_of_no_step_is_named(tmp_path: Any, name: str) -> None:
+    from scripted_station import vehicle
+
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / name).write_bytes(b"")
+    with pytest.raises(InputError, match=r"not the image of a step.*install base\.png"):
+        step_pictures(tmp_path, vehicle())
+
+
+def test_a_model_without_images_is_fine(tmp_path: Any) -> None:
+    from scripted_station import vehicle
+
+    assert step_pictures(tmp_path, vehicle()) == {}
 
 
 # ---------------------------------------------------------------------- work

@@ -285,7 +285,7 @@ def _station(plan: _Plan, model: RecognizerModel, source: FrameSource, records: 
     from stormpsr.recognizer.offline import check_variant
     from stormpsr.recognizer.recognizer import Recognizer
     from stormpsr.station.alarms import Durations
-    from stormpsr.station.service import Station, StationSettings
+    from stormpsr.station.service import Station, StationSettings, step_pictures
 
     name = Path(source.name).resolve().name if isinstance(source, InRealTime) else source.name
     chosen, _ = check_variant(model.procedure, "" if not isinstance(source, InRealTime) else name, plan.variant)
@@ -305,6 +305,7 @@ def _station(plan: _Plan, model: RecognizerModel, source: FrameSource, records: 
         model=model.path.name,
         source=name,
         evidence_days=plan.keep_days,
+        pictures=step_pictures(model.path, model.procedure),
     )
     return Station(make, records, settings, durations=Durations(fixed_for_all=plan.too_long))
 

@@ -102,8 +102,11 @@ class StationApi:
             raise HTTPException(404, "there is no image yet")
         return Response(image[1], media_type="image/jpeg")
 
-    async def step_picture(self, _: Request) -> Response:
-        raise HTTPException(404, "the procedure has no image of this step")
+    async def step_picture(self, request: Request) -> Response:
+        path = self.station.settings.pictures.get(request.path_params["step_id"])
+        if path is None:
+            raise HTTPException(404, "the model has no image of this step")
+        return FileResponse(path, headers={"cache-control": "private, max-age=3600"})
 
     async def evidence(self, request: Request) -> Response:
         path = self.station.records.evidence_file(request.path_params["name"])
@@ -148,7 +151,7 @@ class StationApi:
         ]
         return {
             "unit": work.unit_json(self.station.now),
-            "steps": work.steps_json(),
+            "steps": work.steps_json(self.station.settings.pictures),
             "corrections": corrections,
             "alarms": alarms,
             "events": events,

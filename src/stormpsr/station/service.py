@@ -14,10 +14,11 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ from stormpsr.data.sources import Frame, LatestOnly
 from stormpsr.decoding.methods import title_of
 from stormpsr.decoding.predictions import Prediction
 from stormpsr.errors import InputError, StormPSRError
-from stormpsr.procedure.model import Procedure, StateBits, StepKind, Variant
+from stormpsr.procedure.model import Procedure, StateBits, StepKind, Variant, parse_step_words
 from stormpsr.station.alarms import Alarms, CameraStatus, Durations, ImageWatch
 from stormpsr.station.clips import jpeg_of, write_clip
 from stormpsr.station.records import Entry, Record, Records, Wall, utc_seconds, utc_text
@@ -77,7 +78,24 @@ class StationSettings:
     correction_holds_seconds: float = 15.0  # for so long the camera does not contradict an operator
     initial_seconds: float = 3.0  # so long the initial state must be seen until it begins a new unit
     initial_confidence: float = 0.6
+    pictures: Mapping[int, Path] = field(default_factory=dict)  # of steps, by id
     settle_seconds: float = 6.0  # once all is done, parts that seem to come off are believed after so long
+
+
+PICTURES_FOLDER = "pictures"  # in a model's folder: images of steps, for the page
+_PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+def step_pictures(model: Path, procedure: Procedure) -> dict[int, Path]:
+    """The images of steps in a model's folder, by the step's id: `pictures/install front wheel.png`."""
+    folder, found = model / PICTURES_FOLDER, dict[int, Path]()
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        kind, name = parse_step_words(path.stem)
+        if path.suffix.lower() not in _PICTURES or kind is None or name not in procedure.component_index:
+            cure = f"name images after steps: 'install {procedure.components[0].name}.png'; {', '.join(_PICTURES)}"
+            raise InputError("this is not the image of a step", path=path, cure=cure)
+        found[procedure.step_id(procedure.component_index[name], kind)] = path
+    return found
 
 
 @dataclass
@@ -586,7 +604,7 @@ class Station:
         return Work.of(self.procedure, [Record(0, self.now, "unit_started", 0, "", data, "")])
 
     def _steps(self, work: Work) -> list[dict[str, Any]]:
-        rows = work.steps_json()
+        rows = work.steps_json(self.settings.pictures)
         for row in rows:
             step_id = row["step_id"]
             if work.unit is not None:

@@ -6,7 +6,7 @@ the state after a restart, the report of a unit of last month and the live page 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -299,8 +299,8 @@ class Work:
             "skipped": self.count("skipped"),
         }
 
-    def steps_json(self) -> list[dict[str, Any]]:
-        """The work instruction in the procedure's order, as plain data."""
+    def steps_json(self, pictures: Collection[int] = ()) -> list[dict[str, Any]]:
+        """The work instruction in the procedure's order, as plain data. `pictures`: the steps that have one."""
         next_steps = set(self.next_steps()) if self.is_running else set()
         return [
             {
@@ -309,7 +309,7 @@ class Work:
                 "text": self.procedure.step(step_id).description,
                 "component": self.procedure.components[self.procedure.step(step_id).component_index].name,
                 "kind": self.procedure.step(step_id).kind.name.lower(),
-                "picture": None,
+                "picture": f"/api/steps/{step_id}/picture" if step_id in pictures else None,
                 "share": 1.0 if state.status == "done" else 0.0,
                 **{**asdict(state), "evidence": evidence_url(state.evidence)},
                 "next": step_id in next_steps,
