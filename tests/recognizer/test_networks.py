@@ -147,6 +147,22 @@ def test_a_shared_reader_changes_nothing(from_detector: Callable[..., Recognizer
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
+def test_exported_graphs_share_a_reader_too(
+    from_detector: Callable[..., RecognizerModel], frames: Frames, tmp_path: Path
+) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    from stormpsr.recognizer.export import export_model
+
+    model = from_detector(frozen=True)
+    networks: Any = export_model(model.path, tmp_path / "exported").networks
+    networks.stream._encoder = None  # nobody may ask it to read an image again
+    views = [View(frame.image) for frame in frames(n=3)]
+    networks.detect(views, range(3))
+    alone = model.networks.encode([View(frame.image) for frame in frames(n=3)])
+    np.testing.assert_allclose(networks.encode(views), alone, atol=1e-4)
+
+
 # ---------------------------------------------------------------------- devices
 def test_weights_and_images_go_to_the_device_that_was_asked_for(model_folder: Path, frames: Frames) -> None:
     networks = load_model(model_folder, device="meta").networks  # torch's device without numbers
