@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.server
+import io
 import json
 import os
 import random
@@ -77,7 +78,8 @@ def _copy_model(world: Path, out: Path) -> None:
 
 def _check_run(out: Path, said: str) -> None:
     """All steps that were told are in the table, which has whole rows, and the video can be played."""
-    told = [json.loads(line)["frame"] for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+    told = [line["frame"] for line in lines if line["event"] in ("completed", "unexpected")]
     table = out / "steps.csv"
     rows = table.read_text(encoding="utf-8") if table.is_file() else ""
     frames = [int(row.split(".")[0]) for row in rows.splitlines()]
@@ -86,7 +88,7 @@ def _check_run(out: Path, said: str) -> None:
     if frames[: len(told)] != told:
         raise WrongError(f"steps in frames {told} were told, those in {frames} are in the table")
     video = out / "video.mp4"
-    if video.is_file() and video.stat().st_size > 50_000:
+    if video.is_file() and video.read_bytes().count(b"moof") > 1:  # the first part is whole
         import av
 
         with av.open(str(video)) as container:
@@ -490,19 +492,25 @@ class FailingCamera:
         import numpy as np
 
         rng, stamp = np.random.default_rng(0), 0
-        with av.open(file, "w", format="mpegts") as container:
-            stream: Any = container.add_stream("mpeg1video", rate=25)
-            stream.width = stream.height = 32
-            stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, 25)
-            for what, value in orders:
-                stamp += value * 25 if what == "jump" else 0
-                for _ in range(value if what == "frames" else 0):
+        for what, value in orders:
+            if what == "jump":
+                stamp += value * 25
+                continue
+            part = io.BytesIO()
+            with av.open(part, "w", format="mpegts", options={"mpegts_copyts": "1"}) as container:
+                stream: Any = container.add_stream("mpeg1video", rate=25)
+                stream.width = stream.height = 32
+                stream.pix_fmt = "yuv420p"
+                for _ in range(value):
                     frame = av.VideoFrame.from_ndarray(tiny.picture(tiny.STATES[1], rng), format="rgb24")
                     frame.pts, frame.time_base = stamp, Fraction(1, 25)
                     stamp += 1
-                    for packet in stream.encode(frame):
-                        container.mux(packet)
-                    time.sleep(0.02)
+                    container.mux(stream.encode(frame))
+                container.mux(stream.encode())
+            content = part.getvalue()
+            for start in range(0, len(content), 1880):  # ten packets at a time
+                file.write(content[start : start + 1880])
+                time.sleep(0.02)
 
 
 _F = ("frames", 30)

@@ -21,8 +21,10 @@ import pytest
 from stormpsr import files
 from stormpsr.errors import InputError
 from stormpsr.files import (
+    append,
     digest,
     draft_of,
+    only_writer,
     read_arrays,
     read_json,
     replacing,
@@ -275,3 +277,32 @@ def test_a_file_that_only_looks_like_a_draft_stops_nobody(tmp_path: Path) -> Non
     (tmp_path / ".².draft.a").write_text("mine", encoding="utf-8")
     write_text(tmp_path / "a", "whole")
     assert names_in(tmp_path) == [".².draft.a", "a"]
+
+
+# ---------------------------------------------------------------------- files that grow
+def test_what_is_appended_is_there_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with only_writer(tmp_path / "new" / "a.csv") as file:
+        append(file, b"one\n")
+        monkeypatch.setattr(files.os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            append(file, b"two\n")
+        monkeypatch.undo()
+        append(file, b"three\n")
+    assert (tmp_path / "new" / "a.csv").read_bytes() == b"one\nthree\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are locked in another way there")
+def test_two_do_not_write_the_same_file_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with only_writer(path) as file:
+        append(file, b"mine\n")
+        with pytest.raises(InputError, match=r"a\.csv: another process is writing this; wait"), only_writer(path):
+            pass
+        append(file, b"mine again\n")
+    assert path.read_bytes() == b"mine\nmine again\n"
+    with only_writer(path) as file:
+        append(file, b"new\n")
+    assert path.read_bytes() == b"new\n"

@@ -20,7 +20,8 @@ import stat
 import sys
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -129,8 +130,44 @@ def write_arrays(path: str | Path, **arrays: Any) -> None:
 def flush(file: IO[Any]) -> None:
     """Force onto the disk what was written to a file that goes on growing."""
     file.flush()
-    with suppress(OSError):  # a pipe or a terminal has no disk
+    try:
         os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a pipe or a terminal has no disk
+            raise
+
+
+def append(file: FileIO, content: bytes) -> None:
+    """Add to a file that goes on growing, opened without a buffer: all of it, forced onto the disk, or nothing."""
+    start = file.tell() if file.seekable() else None
+    left = memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) :]
+        flush(file)
+    except OSError:
+        if start is not None:
+            file.truncate(start)
+            file.seek(start)
+        raise
+
+
+@contextmanager
+def only_writer(path: str | Path) -> Iterator[FileIO]:
+    """A file to be written bit by bit, empty at first, without a buffer; refused while another process writes it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming_full_disk(path), path.open("ab", buffering=0) as file:
+        if os.name != "nt" and path.is_file():
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                cure = "wait until it is done, or choose another name"
+                raise InputError("another process is writing this", path=path, cure=cure) from None
+            file.truncate(0)
+        yield file
 
 
 @contextmanager
