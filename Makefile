@@ -22,6 +22,10 @@ SETTINGS ?=
 ARGS   ?=
 # conditions of `make test-matrix`, all if empty: oldest newest plain one-thread two-threads as-is
 ONLY   ?=
+# how long `make fuzz` attacks, in seconds (SECONDS is also a variable of bash, which counts for itself)
+SECONDS_ := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
+KILLS  ?= 20
+FRAMES ?= 864000
 # what `make reproduce` makes: data, runs and the model with its scores
 SEED   ?= 0
 PRODUCT ?= vehicle
@@ -32,7 +36,8 @@ RUN    ?= runs/$(PRODUCT)-$(SEED)
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo station test lint format docs dist edge test-matrix bench reproduce clean
+.PHONY: help setup lock demo station test lint format docs dist edge test-matrix bench reproduce fuzz chaos soak licences \
+  sbom audit clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -153,6 +158,26 @@ edge: setup ## Install the extra `edge` alone into an empty environment, and run
 
 bench: setup ## Compare the scoring protocols on the golden cases
 	$(BIN)/python benchmarks/protocols.py tests/golden
+
+fuzz: setup ## Damaged files for every reader, for SECONDS=600 with SEED=0
+	$(BIN)/python benchmarks/fuzz.py --seconds $(SECONDS_) --seed $(SEED)
+
+chaos: setup ## Kills, full and read-only disks, two writers, failing cameras (KILLS=20, SEED=0)
+	$(BIN)/python benchmarks/chaos.py --kills $(KILLS) --seed $(SEED)
+
+soak: setup ## A day of frames through recogniser, station and decoders (FRAMES=864000)
+	$(BIN)/python benchmarks/soak.py recogniser --frames $(FRAMES)
+	$(BIN)/python benchmarks/soak.py station --frames $(FRAMES)
+	$(BIN)/python benchmarks/soak.py decoders --frames $(FRAMES)
+
+licences: setup ## The licences of all packages that we depend on
+	@$(BIN)/python tools/dependencies.py licences
+
+sbom: setup ## A bill of materials (CycloneDX) in build/sbom.cdx.json
+	@$(BIN)/python tools/dependencies.py sbom build/sbom.cdx.json
+
+audit: setup ## Look up known weaknesses of the locked packages (asks a service on the internet)
+	$(BIN)/uv tool run pip-audit --requirement $(LOCK) --no-deps --disable-pip
 
 clean: ## Remove the environment, caches and build products
 	rm -rf $(VENV) .venvs build dist .cache src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
+import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +21,10 @@ import pytest
 from stormpsr import files
 from stormpsr.errors import InputError
 from stormpsr.files import (
+    append,
     digest,
     draft_of,
+    only_writer,
     read_arrays,
     read_json,
     replacing,
@@ -27,6 +33,8 @@ from stormpsr.files import (
     write_json,
     write_text,
 )
+
+Reader = Callable[[Path], Any]
 
 
 def names_in(folder: Path) -> list[str]:
@@ -216,3 +224,85 @@ def test_a_fingerprint_knows_names_and_contents_and_ignores_what_does_not_count(
     assert digest(tmp_path) != before
     (tmp_path / "b").rename(tmp_path / "c")
     assert digest(tmp_path, without=["metrics.json"]) != before
+
+
+# ---------------------------------------------------------------------- what no file of ours holds
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes among files")
+@pytest.mark.parametrize("read", [files.read_text, read_json, read_arrays])
+def test_a_pipe_or_a_device_among_files_is_refused_instead_of_waited_for(tmp_path: Path, read: Reader) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(InputError, match=f"{name}: this is not a file"):
+            read(tmp_path / name)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="the shell has no other way to hand over a pipe")
+def test_a_pipe_that_a_shell_hands_over_is_read() -> None:
+    out, into = os.pipe()
+    os.write(into, b"[1]")
+    os.close(into)
+    try:
+        assert read_json(f"/dev/fd/{out}") == [1]
+    finally:
+        os.close(out)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1.5E400"])
+def test_json_numbers_that_nobody_can_compute_with_are_refused_with_their_line(tmp_path: Path, number: str) -> None:
+    (tmp_path / "a.json").write_text(f'{{"NaN": "NaN",\n"a": [1, {number}]}}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.json:2: a number is too large or not finite: .*; mend this line"):
+        read_json(tmp_path / "a.json")
+
+
+def test_arrays_that_claim_more_than_the_file_holds_or_memory_could_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.npz"
+    header = io.BytesIO()
+    about = {"descr": "<f8", "fortran_order": False, "shape": (10**11, 3)}
+    np.lib.format.write_array_header_1_0(header, about)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", header.getvalue() + bytes(1000))
+    with pytest.raises(InputError, match=r"array 'a\.npy' is shorter than its shape"):
+        read_arrays(path)
+    write_arrays(path, a=np.zeros(10**5), b=np.zeros(10**5))
+    assert len(read_arrays(path)) == 2
+    monkeypatch.setattr(files, "_MOST_ARRAY_BYTES", 10**6)
+    with pytest.raises(InputError, match=r"more than 0\.001 GB"):
+        read_arrays(path)
+
+
+def test_a_file_that_only_looks_like_a_draft_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / ".².draft.a").write_text("mine", encoding="utf-8")
+    write_text(tmp_path / "a", "whole")
+    assert names_in(tmp_path) == [".².draft.a", "a"]
+
+
+# ---------------------------------------------------------------------- files that grow
+def test_what_is_appended_is_there_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with only_writer(tmp_path / "new" / "a.csv") as file:
+        append(file, b"one\n")
+        monkeypatch.setattr(files.os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            append(file, b"two\n")
+        monkeypatch.undo()
+        append(file, b"three\n")
+    assert (tmp_path / "new" / "a.csv").read_bytes() == b"one\nthree\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are locked in another way there")
+def test_two_do_not_write_the_same_file_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with only_writer(path) as file:
+        append(file, b"mine\n")
+        with pytest.raises(InputError, match=r"a\.csv: another process is writing this; wait"), only_writer(path):
+            pass
+        append(file, b"mine again\n")
+    assert path.read_bytes() == b"mine\nmine again\n"
+    with only_writer(path) as file:
+        append(file, b"new\n")
+    assert path.read_bytes() == b"new\n"

@@ -154,3 +154,10 @@ def test_a_value_that_does_not_come_from_the_file_is_not_blamed_on_it() -> None:
     document = Document({"name": 5}, "my.yaml", {("name",): 0})
     with pytest.raises(InputError, match=r"^name must be a word"):
         validate(Car, document)
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.INF", "1e400", "1.0e+999"])
+def test_numbers_that_nobody_can_compute_with_are_refused_with_their_line(number: str) -> None:
+    with pytest.raises(InputError, match=r"^my\.yaml:2: .* is no number to compute with; write a finite one"):
+        parse_yaml(f"name: a\nspeed: {number}", "my.yaml")
+    assert parse_yaml(f"speed: '{number}'").data == {"speed": number}

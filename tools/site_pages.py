@@ -1,6 +1,7 @@
-"""Puts the pages of the site together in build/docs: docs/, README, CONTRIBUTING, CHANGELOG and the API reference.
+"""Puts the pages of the site together in build/docs: docs/, README, CONTRIBUTING, CHANGELOG, SECURITY and the API
+reference.
 
-The three files stay where people look for them in a repository; the reference is made from what `stormpsr` exports, so
+The four files stay where people look for them in a repository; the reference is made from what `stormpsr` exports, so
 that no public name can be missing.
 """
 
@@ -13,7 +14,12 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SITE = CHECKOUT / "build" / "docs"
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 NOT_PAGES = ("CITATION.cff", "LICENSE", "src/", "tests/", "benchmarks/", ".github/")  # are named, but not linked
 # the first part of a module's name, and what its section of the reference is called
 TITLES = {

@@ -12,11 +12,16 @@ import glob
 import hashlib
 import io
 import json
+import math
 import os
+import re
 import shutil
+import stat
 import sys
+import zipfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # how libraries with errors of their own put it; torch only knows that it could not go on
 _FULL_WORDS = ("no space left", "os error 28", "disk quota", "os error 122", "pytorchstreamwriter", "inline_container")
+_MOST_ARRAY_BYTES = 2 * 10**9  # that a file may unfold to
 _MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buffers is quicker than one for each
 
 
@@ -124,8 +130,44 @@ def write_arrays(path: str | Path, **arrays: Any) -> None:
 def flush(file: IO[Any]) -> None:
     """Force onto the disk what was written to a file that goes on growing."""
     file.flush()
-    with suppress(OSError):  # a pipe or a terminal has no disk
+    try:
         os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a pipe or a terminal has no disk
+            raise
+
+
+def append(file: FileIO, content: bytes) -> None:
+    """Add to a file that goes on growing, opened without a buffer: all of it, forced onto the disk, or nothing."""
+    start = file.tell() if file.seekable() else None
+    left = memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) :]
+        flush(file)
+    except OSError:
+        if start is not None:
+            file.truncate(start)
+            file.seek(start)
+        raise
+
+
+@contextmanager
+def only_writer(path: str | Path) -> Iterator[FileIO]:
+    """A file to be written bit by bit, empty at first, without a buffer; refused while another process writes it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming_full_disk(path), path.open("ab", buffering=0) as file:
+        if os.name != "nt" and path.is_file():
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                cure = "wait until it is done, or choose another name"
+                raise InputError("another process is writing this", path=path, cure=cure) from None
+            file.truncate(0)
+        yield file
 
 
 @contextmanager
@@ -224,7 +266,7 @@ def _remove_leftovers(path: Path) -> None:
     """Drafts of the same thing by processes that were killed."""
     for left in path.parent.glob(f".*.draft.{glob.escape(path.name)}"):
         pid = left.name.split(".")[1]
-        if os.name != "nt" and pid.isdigit() and not _is_running(int(pid)):
+        if os.name != "nt" and re.fullmatch("[0-9]+", pid) and not _is_running(int(pid)):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
@@ -242,6 +284,7 @@ def _is_running(pid: int) -> bool:
 def read_text(path: str | Path, cure: str | None = None) -> str:
     """A text in UTF-8, with or without the mark that Windows puts before it. `cure` says what to do if it is none."""
     try:
+        _refuse_endless(Path(path))
         return Path(path).read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise InputError("there is no such file", path=path, cure=cure) from error
@@ -254,21 +297,41 @@ def read_text(path: str | Path, cure: str | None = None) -> str:
         raise InputError("this is not text in UTF-8", path=path, line=line, cure=cure or "save it as UTF-8") from error
 
 
+def _refuse_endless(path: Path) -> None:
+    """A pipe or a device that lies among files is waited for, or read, for ever. What a shell hands over has an end."""
+    mode = path.stat().st_mode
+    from_shell = stat.S_ISFIFO(mode) and path.parent in (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or from_shell):
+        raise InputError("this is not a file", path=path, cure="give the path of a file")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number to compute with")
+    return number
+
+
 def read_json(path: str | Path, cure: str | None = None) -> Any:
-    """What a JSON file holds. `cure` says what to do if it is damaged, where there is a better way than mending it."""
+    """What a JSON file holds. `cure` says what to do if it is damaged, where there is a better way than mending it.
+
+    NaN and Infinity, which Python writes and nobody else reads, are refused, and so are numbers too large for a float.
+    """
     text = read_text(path, cure)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         problem = f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]} (column {error.colno})"
         raise InputError(problem, path=path, line=error.lineno, cure=cure or "mend this line") from error
     except RecursionError as error:
         problem = "this is not JSON: brackets are nested too deeply"
         raise InputError(problem, path=path, line=1, cure=cure or "close the brackets that are open") from error
-    except ValueError as error:  # a whole number of thousands of digits
-        lengths = [max((len(word) for word in line.split()), default=0) for line in text.split("\n")]
-        line = lengths.index(max(lengths)) + 1
-        raise InputError("a number is too large", path=path, line=line, cure=cure or "mend this line") from error
+    except ValueError as error:  # NaN, 1e999, or a whole number of thousands of digits
+        found = re.search(r"(?<![\w\"])(NaN|-?Infinity|[-+.\deE]{310,}|[-+]?[\d.]+[eE][+]?\d{3,})(?![\w\"])", text)
+        line = text[: found.start()].count("\n") + 1 if found else 1
+        shown = found[0][:20] if found else "one of thousands of digits"
+        problem = f"a number is too large or not finite: {shown}"
+        raise InputError(problem, path=path, line=line, cure=cure or "mend this line") from error
 
 
 def read_json_object(path: str | Path, what: str = "JSON object", cure: str | None = None) -> dict[str, Any]:
@@ -284,12 +347,42 @@ def read_arrays(path: str | Path, cure: str | None = None) -> dict[str, NDArray[
     import numpy as np
 
     try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        _refuse_endless(Path(path))
+        with Path(path).open("rb") as opened:
+            _check_unfolded(opened)
+            with np.load(opened, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
     except FileNotFoundError as error:
         raise InputError("there is no such file", path=path, cure=cure) from error
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"the arrays cannot be read ({error})", path=path, cure=cure or "make it again") from error
+
+
+def _check_unfolded(file: IO[bytes]) -> None:
+    """Refuse arrays that would fill the memory: a small file may unfold to any size, or claim any shape."""
+    import numpy as np
+
+    left = _MOST_ARRAY_BYTES
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            left -= member.file_size
+            if left < 0:
+                raise ValueError(f"they take more than {_MOST_ARRAY_BYTES / 1e9:g} GB")
+            with archive.open(member) as array:
+                version = np.lib.format.read_magic(array)
+                read_header = np.lib.format.read_array_header_1_0 if version[0] == 1 else _header_2_0
+                shape, _, kind = read_header(array)
+                if math.prod(shape) * kind.itemsize > member.file_size:
+                    raise ValueError(f"array {member.filename!r} is shorter than its shape {shape}")
+    file.seek(0)
+
+
+def _header_2_0(array: IO[bytes]) -> Any:
+    import numpy as np
+
+    return np.lib.format.read_array_header_2_0(array)
 
 
 # ---------------------------------------------------------------------- fingerprints

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,14 +185,16 @@ class _Builder(SafeConstructor):
                 cure = "give each entry its own line, all starting in the same column"
                 self._fail(node, f"a text runs over several lines: {text.strip()!r}", cure)
             return text.strip()
-        if kind == "str" and node.style is None and _NUMBER.fullmatch(text):
-            return float(text)
-        if kind not in ("bool", "int", "float"):
+        is_number = kind == "str" and node.style is None and _NUMBER.fullmatch(text)
+        if not is_number and kind not in ("bool", "int", "float"):
             return text
         try:
-            return self.construct_object(node)
+            found = float(text) if is_number else self.construct_object(node)
         except ValueError:  # 09, or thousands of digits
             self._fail(node, f"{text[:20]} is no number that can be read", "put text in quotes")
+        if isinstance(found, float) and not math.isfinite(found):
+            self._fail(node, f"{text[:20]} is no number to compute with", "write a finite one, or put text in quotes")
+        return found
 
     def _refuse_tag(self, node: yaml.Node) -> None:
         """A tag such as !!int or !mine: what it asks for is not needed, and may not be possible."""

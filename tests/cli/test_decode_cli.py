@@ -174,3 +174,11 @@ def test_settings_out_of_range_are_refused(cli: Call, command: Arguments, option
 
 def test_an_unknown_method_is_refused_with_the_known_ones(cli: Call, command: Arguments) -> None:
     assert cli(*command[:-1], "B3").is_refusal("unknown method 'B3'; choose one of: naive, confidence, expected")
+
+
+def test_a_recording_with_a_name_too_long_for_a_file_is_refused_before_anything_is_written(
+    cli: Call, command: Arguments, write: Call
+) -> None:
+    write("detections/any.csv", f"{ROWS}{'x' * 300},5,1,0.9\n")
+    assert cli(*command, "--out", "new").is_refusal("xxx...' cannot be the name of a file; rename it")
+    assert not Path("new").exists()

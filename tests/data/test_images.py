@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from stormpsr.data.boxes import Box
-from stormpsr.data.images import Placement, letterbox
+from stormpsr.data.images import Placement, letterbox, read_image, write_image
+from stormpsr.errors import InputError
 
 
 def test_a_wide_image_is_padded_above_and_below_and_boxes_find_their_way_back() -> None:
@@ -44,3 +47,26 @@ def test_an_image_of_the_right_size_is_not_touched() -> None:
 
 def test_places_can_be_had_as_shares_of_the_square() -> None:
     assert Placement.of(200, 100, 1).into_square(Box(0, 0, 200, 100)) == Box(0.0, 0.25, 1.0, 0.75)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_an_image_is_refused_wherever_it_is_cut_short(tmp_path: Path, suffix: str) -> None:
+    """Decoders fill up what is missing with grey."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / f"a{suffix}"
+    write_image(path, rng.integers(0, 255, (40, 60, 3), dtype=np.uint8))
+    whole = path.read_bytes()
+    assert read_image(path).shape == (40, 60, 3)
+    for length in range(0, len(whole) - 12, 97):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="this is not an image"):
+            read_image(path)
+    path.write_bytes(whole + b"what a camera puts behind it")
+    assert read_image(path).shape == (40, 60, 3)
+
+
+def test_whatever_the_decoders_raise_it_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_image(tmp_path / "a.png", np.zeros((8, 8, 3), np.uint8))
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: cv2.resize(np.zeros((0, 0), np.uint8), (1, 1)))
+    with pytest.raises(InputError, match=r"a\.png: this is not an image"):
+        read_image(tmp_path / "a.png")

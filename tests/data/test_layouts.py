@@ -155,3 +155,16 @@ def test_a_bad_recording_json_is_refused_by_name(tmp_path: Path, content: bytes,
     (tmp_path / "recording.json").write_bytes(content)
     with pytest.raises(InputError, match=message):
         RecordingFolder("r", None, tmp_path).n_frames()
+
+
+def test_an_image_called_after_something_that_only_looks_like_a_number_is_not_counted(tmp_path: Path) -> None:
+    for name in ("000004.jpg", "².jpg", "٣.jpg", "9999999999.jpg"):
+        (tmp_path / name).touch()
+    assert RecordingFolder("01", None, tmp_path).n_frames() == 5
+
+
+@pytest.mark.parametrize("fps", ["1e-9", "0", "1e400", "NaN", "1001"])
+def test_a_rate_that_cannot_be_meant_is_refused_by_name(tmp_path: Path, fps: str) -> None:
+    (tmp_path / "recording.json").write_text(f'{{"fps": {fps}}}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"recording\.json"):
+        RecordingFolder("01", None, tmp_path).n_frames()

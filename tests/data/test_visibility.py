@@ -74,3 +74,10 @@ def test_a_torn_file_is_refused_with_its_line(tmp_path: Path) -> None:
     path.write_text("frame,visible a,inside a,place a\n0,1.0,1.0,1.0\n1,1.0\n")
     with pytest.raises(InputError, match=r"visibility\.csv:3: 2 columns, expected 4"):
         read_visibility(path, 1)
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "1e999", "x", "\0", '"'])
+def test_shares_that_are_no_numbers_are_refused_with_their_line(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "visibility.csv").write_text(f"frame,a,b,c\n0,1,1,1\n1,{cell},1,1\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"visibility\.csv:3: "):
+        read_visibility(tmp_path / "visibility.csv", 1)

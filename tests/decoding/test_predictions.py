@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from stormpsr.data.events import StateDetection
 from stormpsr.decoding.fusion import DetectionFusion, EvidenceFusion, FusionSettings
 from stormpsr.decoding.fusion_released import ReleasedFusion
 from stormpsr.decoding.methods import make_decoder
-from stormpsr.decoding.predictions import GapFiller, Prediction, PredictionDecoder, PredictionTable
+from stormpsr.decoding.predictions import N_OUTPUTS, GapFiller, Prediction, PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -129,3 +132,28 @@ def test_a_table_of_something_else_is_not_taken(tmp_path: Path, lamp: Procedure)
     assert PredictionTable.load(tmp_path / "absent.npz", "this model") is None
     path.write_bytes(path.read_bytes()[:100])
     assert PredictionTable.load(path, "another model") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tick_P", lambda array: array[:1]),
+        ("change_EC", lambda array: array[:, :2]),
+        ("change_EC", lambda array: array * np.nan),
+        ("detection_row_M", lambda array: array + 99),
+        ("detection_class_M", lambda array: array - 9),
+        ("detection_confidence_M", lambda array: array + 2),
+        ("outputs_UCF", lambda array: array + np.inf),
+        ("time_P", lambda array: array.astype("U4")),
+    ],
+)
+def test_a_table_whose_arrays_do_not_belong_together_is_made_anew(
+    tmp_path: Path, name: str, change: Callable[[Any], Any]
+) -> None:
+    seen = (StateDetection(0, 1, 0.5, (1, 2, 3, 4)),)
+    outputs_CF = np.zeros((3, N_OUTPUTS), np.float32)
+    table = PredictionTable.of([Prediction(k, k, k / 10, seen, np.full(3, 0.5), outputs_CF) for k in range(4)], 3)
+    table.save(tmp_path / "a.npz", "these networks")
+    assert PredictionTable.load(tmp_path / "a.npz", "these networks") is not None
+    replace(table, **{name: change(getattr(table, name))}).save(tmp_path / "a.npz", "these networks")
+    assert PredictionTable.load(tmp_path / "a.npz", "these networks") is None

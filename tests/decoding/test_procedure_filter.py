@@ -25,6 +25,7 @@ from stormpsr.decoding.procedure_filter import (
     find_blocks,
 )
 from stormpsr.errors import InputError
+from stormpsr.files import read_arrays, write_arrays
 from stormpsr.procedure.model import AssemblyState, Procedure, StateKind, Variant
 
 
@@ -348,3 +349,37 @@ def test_learned_parameters_come_back_as_they_were_stored(lamp: Procedure, tmp_p
     (tmp_path / "filter.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"filter\.npz: .* fit the filter again: stormpsr tune MODEL --method filter"):
         FilterParameters.load(tmp_path / "filter.npz", 3)
+
+
+def test_learned_parameters_that_nobody_can_compute_with_are_refused(lamp: Procedure, tmp_path: Path) -> None:
+    path = tmp_path / "filter.npz"
+    learned(lamp).save(path)
+    whole = read_arrays(path)
+    broken = {
+        "weight_0": whole["weight_0"] * np.nan,
+        "bias_0": whole["bias_0"][:-1],
+        "gain": np.array("x"),
+        "log_seconds_R": whole["log_seconds_R"].astype("U4"),
+    }
+    for name, array in broken.items():
+        write_arrays(path, **{**whole, name: array})
+        with pytest.raises(InputError, match=r"filter\.npz: .* fit the filter again"):
+            FilterParameters.load(path, 3)
+
+
+def test_transition_matrices_that_are_kept_do_not_fill_the_memory(
+    chain: Callable[..., Procedure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept may change; what is believed may not."""
+    believed = []
+    for most in (2**28, 3**5 * 3**5 * 8 * 3):
+        monkeypatch.setattr("stormpsr.decoding.procedure_filter._MOST_STEP_BYTES", most)
+        procedure = chain(12)
+        decoder = ProcedureFilter(procedure, None, FilterSettings())
+        for tick in range(0, 400, 7):
+            seen = StateDetection(tick, min(1 + tick // 30, 12), 0.9)
+            decoder.observe(Prediction(tick, tick, tick / 10, (seen,)))
+        believed.append(decoder.state_probabilities)
+        kept = decoder._believer.belief._steps
+        assert sum(step.nbytes for step in kept.values()) <= most + 3**5 * 3**5 * 8
+    assert_allclose(believed[0], believed[1])

@@ -136,3 +136,8 @@ def test_without_weights_or_with_those_of_another_procedure_it_says_what_to_do(l
     drawn(tmp_path, 4)
     with pytest.raises(InputError, match="do not fit the procedure"):
         load_weights(tmp_path / PARAMETERS_FILE, 3)
+    drawn(tmp_path, 3)
+    weights = load_weights(tmp_path / PARAMETERS_FILE, 3)
+    save_weights(tmp_path / PARAMETERS_FILE, {**weights, "output_bias_3": np.full(3, np.nan)})
+    with pytest.raises(InputError, match="these are no weights"):
+        load_weights(tmp_path / PARAMETERS_FILE, 3)

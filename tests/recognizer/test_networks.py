@@ -229,3 +229,100 @@ def test_a_device_that_is_not_there_is_refused_with_the_cure(
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     with pytest.raises(InputError, match=complaint):
         load_model(model_folder, device=name)
+
+
+# ---------------------------------------------------------------------- numbers that are none
+def broken_at(network: Any, method: str, image: Any, spoil: Callable[[Any], Any]) -> Any:
+    """The same network, whose numbers are spoilt for one image."""
+    whole = getattr(network, method)
+
+    def spoilt(images: Any, *args: Any, **options: Any) -> Any:
+        found = whole(images, *args, **options)
+        hit = [bool(np.array_equal(np.asarray(one)[:4, :4], image[:4, :4])) for one in images]
+        return spoil(found, hit)
+
+    return patch.object(network, method, spoilt)
+
+
+def watched(model: Any, shown: list[Any], method: str, batched: bool) -> None:
+    """All frames, one by one or many at a time."""
+    if batched:
+        list(predict_recording(model.networks, shown))
+    else:
+        Recognizer.of(model, method, "build").run(shown)
+
+
+def spoil_rows(value: float) -> Callable[[Any, list[bool]], Any]:
+    def spoil(found: Any, hit: list[bool]) -> Any:
+        found = np.array(found)
+        found[hit] = value
+        return found
+
+    return spoil
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_encoder_whose_numbers_are_none_is_named_with_the_frame_and_nothing_is_believed(
+    seeing: Callable[..., Any], frames: Frames, value: float, batched: bool
+) -> None:
+    model, shown = seeing(detector=False, temporal_stride=4), frames()
+    model.networks.path = Path("models/mine")
+    told = r"models/mine/stream: the encoder fails in frame 24: its numbers are not finite; train or export it again"
+    with broken_at(model.networks.stream, "embed", shown[24].image, spoil_rows(value)):
+        if batched:
+            with pytest.raises(InputError, match=told):
+                list(predict_recording(model.networks, shown))
+            return
+        recognizer = Recognizer.of(model, "temporal", "build")
+        for frame in shown[:24]:
+            recognizer.update(frame)
+        before = recognizer.state, recognizer.evidence.tolist()
+        with pytest.raises(InputError, match=told):
+            recognizer.update(shown[24])
+        assert (recognizer.state, recognizer.evidence.tolist()) == before
+        for frame in shown[25:]:  # as a station does: it says so, and goes on
+            recognizer.update(frame)
+        assert np.isfinite(recognizer.evidence).all()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_temporal_model_whose_numbers_are_none_is_named_with_the_frame(
+    seeing: Callable[..., Any], frames: Frames, batched: bool
+) -> None:
+    model, shown = seeing(detector=False, temporal_stride=4), frames()
+    whole, calls = model.networks.stream.predict, []
+
+    def predict(embedding_BND: Any, mask_BN: Any) -> Any:
+        found = np.array(whole(embedding_BND, mask_BN))
+        for row in range(len(found)):
+            calls.append(row)
+            if len(calls) == 4:  # the fourth window ends in frame 12
+                found[row, 1, 0] = np.nan
+        return found
+
+    told = "the temporal model fails in frame 12: its numbers are not finite"
+    with patch.object(model.networks.stream, "predict", predict), pytest.raises(InputError, match=told):
+        watched(model, shown, "temporal", batched)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_detector_whose_numbers_are_none_is_named_with_the_frame(
+    detector_folder: Path, frames: Frames, tmp_path: Path, batched: bool
+) -> None:
+    """Without a word, nan would be taken for a detection that is not sure enough."""
+    model = load_model(pack_model(tmp_path / "model", detector=detector_folder), device="cpu")
+    detector: Any = model.networks.detector
+    shown, whole = frames(), detector.outputs
+    square = letterbox(shown[7].image, detector.image_size)[0]
+
+    def outputs(image_BSS3: Any, shares_B4: Any = None) -> Any:
+        found = [output.clone() for output in whole(image_BSS3, shares_B4)]
+        for row, image in enumerate(image_BSS3):
+            if np.array_equal(image.numpy(), square):
+                found[1][row] = torch.nan
+        return tuple(found)
+
+    told = r"model/detector: the detector fails in frame 7: its numbers are not finite"
+    with patch.object(detector, "outputs", outputs), pytest.raises(InputError, match=told):
+        watched(model, shown, "detection", batched)

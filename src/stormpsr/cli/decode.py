@@ -125,6 +125,9 @@ def _read(files: list[Path], procedure: Procedure, notes: list[Note]) -> dict[st
     return tables
 
 
+_LONGEST_NAME = 200  # bytes; file systems allow 255, and drafts have longer names
+
+
 def _targets(out: Path, names: Iterable[str], files: Iterable[Path]) -> dict[str, Path]:
     """Where each recording's events go; never over the detections they are made from."""
     if out.is_file():
@@ -132,8 +135,10 @@ def _targets(out: Path, names: Iterable[str], files: Iterable[Path]) -> dict[str
     sources = {file.resolve() for file in files}
     targets: dict[str, Path] = {}
     for name in names:
-        if name in (".", "..") or any(character in name for character in "/\\:"):
-            raise InputError(f"recording {name!r} cannot be the name of a file", cure="rename it, or leave out --out")
+        too_long = len(name.encode()) > _LONGEST_NAME
+        if name in (".", "..") or too_long or any(character in name for character in "/\\:"):
+            shown = f"{name[:40]}..." if too_long else name
+            raise InputError(f"recording {shown!r} cannot be the name of a file", cure="rename it, or leave out --out")
         targets[name] = out / f"{name}.csv"
         if targets[name].resolve() in sources:
             raise InputError("this would overwrite the detections", path=targets[name], cure="choose another --out")

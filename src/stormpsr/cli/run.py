@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ import typer
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted
 from stormpsr.errors import InputError
-from stormpsr.files import flush, naming_full_disk
+from stormpsr.files import append, naming_full_disk, only_writer
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
@@ -169,8 +170,7 @@ class Watch:
         started = time.perf_counter()
         with ExitStack() as files:
             if self._out is not None:
-                self._out.parent.mkdir(parents=True, exist_ok=True)
-                self._table = files.enter_context(self._out.open("w", encoding="utf-8", newline=""))
+                self._table = files.enter_context(only_writer(self._out))
             if self._save is not None:
                 self._video = files.enter_context(AnnotatedVideo(self._save, fps=self._fps))
             files.enter_context(bar)
@@ -209,9 +209,10 @@ class Watch:
         self.n_events += is_step
         text = self.recognizer.procedure.step(event.step_id).description
         if self._table is not None and is_step:  # the format of labels has no alarms
+            row = io.StringIO()
+            csv.writer(row, lineterminator="\n").writerow([frame_name(event.frame), event.step_id, text])
             with naming_full_disk(self._out or ""):
-                csv.writer(self._table, lineterminator="\n").writerow([frame_name(event.frame), event.step_id, text])
-                flush(self._table)
+                append(self._table, row.getvalue().encode())
         self._tell(event, text)
 
     @property

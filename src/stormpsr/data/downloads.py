@@ -13,6 +13,7 @@ single states with class ids of another program (`images/` and `labels_coco.json
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,7 +23,7 @@ from typing import Any
 from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, Coco, CocoBox, read_coco, state_categories
 from stormpsr.data.labels import LABEL_FILES, STATES_FILE, read_states, read_steps
-from stormpsr.data.layouts import FRAME_FOLDERS, IMAGE_SUFFIXES, RECORDING_FILE, split_named
+from stormpsr.data.layouts import FRAME_FOLDERS, IMAGE_SUFFIXES, RECORDING_FILE, is_frame_number, split_named
 from stormpsr.data.sources import VIDEO_SUFFIXES, ImageFolder
 from stormpsr.errors import InputError, errors_at
 from stormpsr.files import read_text, replacing_folder
@@ -120,7 +121,7 @@ def _walk(folder: Path, split: str | None, depth: int) -> Iterator[Found]:
 
 
 def _is_frame(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES and path.stem.isdigit()
+    return path.suffix.lower() in IMAGE_SUFFIXES and is_frame_number(path.stem)
 
 
 # ---------------------------------------------------------------------- checking
@@ -244,7 +245,7 @@ def read_ids(source: str) -> Mapping[int, int]:
         return UNITY_IDS
     table = parse_yaml(read_text(source), source).data
     pairs = list(table.items()) if isinstance(table, dict) else []
-    if not pairs or not all(str(key).isdigit() and isinstance(value, int) for key, value in pairs):
+    if not pairs or not all(re.fullmatch(r"[0-9]{1,9}", str(key)) and type(value) is int for key, value in pairs):
         raise InputError("this is no table of class ids", path=source, cure="write lines like '1: 15'")
     return {int(key): value for key, value in pairs}
 

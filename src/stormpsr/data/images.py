@@ -17,7 +17,7 @@ from stormpsr.errors import InputError
 
 Image = NDArray[np.uint8]
 GEOMETRY = "letterbox"  # how images become squares; kept beside everything cached that was made from them
-_MOST_PIXELS = 50 * 10**6  # of an image or of a frame of a video
+MOST_PIXELS = 50 * 10**6  # of an image or of a frame of a video
 PADDING = 114  # grey, as detectors usually pad
 
 
@@ -34,13 +34,24 @@ def read_image(path: str | Path) -> Image:
         with Images.open(BytesIO(data)) as header:
             check_pixels(header.width, header.height, path)
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
-    except (Images.UnidentifiedImageError, Images.DecompressionBombError, SyntaxError):
+    except InputError:
+        raise
+    except (Images.UnidentifiedImageError, Images.DecompressionBombError):
         image = None
     except OSError as error:
         raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
-    if image is None:
+    except Exception:  # both libraries raise whatever their parsers meet
+        image = None
+    if image is None or _is_cut_short(data):
         raise InputError("this is not an image", path=path, cure="it may be cut short: copy it again")
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def _is_cut_short(data: bytes) -> bool:
+    """Whether the end of a JPEG or PNG is missing: decoders fill up the rest with grey, and say nothing."""
+    if data.startswith(b"\xff\xd8"):  # inside compressed data, 0xff is never followed by one of these
+        return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
+    return data.startswith(b"\x89PNG") and b"IEND" not in data
 
 
 def write_image(path: Path, image: Image) -> None:
@@ -55,8 +66,8 @@ def write_image(path: Path, image: Image) -> None:
 
 def check_pixels(width: int, height: int, path: Path | str) -> None:
     """Refuse what would fill the memory before it is decoded: a small file may claim any size."""
-    if width * height > _MOST_PIXELS:
-        problem = f"it has {width} x {height} pixels, more than {_MOST_PIXELS // 10**6} million"
+    if width * height > MOST_PIXELS:
+        problem = f"it has {width} x {height} pixels, more than {MOST_PIXELS // 10**6} million"
         raise InputError(problem, path=path, cure="make it smaller")
 
 

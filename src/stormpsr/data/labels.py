@@ -15,6 +15,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -134,9 +135,12 @@ def parse_whole(cell: str, what: str) -> int:
 
 def parse_number(cell: str, what: str) -> float:
     try:
-        return float(cell)
+        number = float(cell)
     except ValueError:
-        raise InputError(f"{what} is {cell!r}, not a number") from None
+        raise InputError(f"{what} is {cell[:40]!r}, not a number") from None
+    if not math.isfinite(number):
+        raise InputError(f"{what} is {cell[:40]!r}, not a finite number")
+    return number
 
 
 def read_steps(

@@ -6,6 +6,7 @@ may be written in any case, as MECCANO's `Train`. What was downloaded in several
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from stormpsr.files import read_json_object
 RECORDING_FILE = "recording.json"
 SPLITS = ("train", "val", "test")
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
-_MOST_FPS = 1000
+_LEAST_FPS, _MOST_FPS = 1e-3, 1000
 FRAME_FOLDERS = ("rgb", "RGB")
 
 
@@ -49,13 +50,18 @@ class RecordingFolder:
         if folder is None:
             return None
         # the last frame's number counts, not the number of files: label frames are numbers
-        numbers = [int(entry.stem) for entry in folder.iterdir() if _is_image(entry) and entry.stem.isdigit()]
+        numbers = [int(entry.stem) for entry in folder.iterdir() if _is_image(entry) and is_frame_number(entry.stem)]
         return max(numbers) + 1 if numbers else None
 
 
 def split_named(name: str) -> str | None:
     """The split that a folder's name stands for."""
     return name.lower() if name.lower() in SPLITS else None
+
+
+def is_frame_number(stem: str) -> bool:
+    """Whether an image is called after its frame. `isdigit` would take ² for one, too."""
+    return re.fullmatch(r"[0-9]{1,9}", stem) is not None
 
 
 def _is_image(entry: Path) -> bool:
@@ -71,8 +77,9 @@ class RecordingAbout:
     frame_step: int = 1  # there are images of every so many frames: 0, 4, 8, ...
 
     def __post_init__(self) -> None:
-        if self.fps is not None and not 0 < self.fps <= _MOST_FPS:
-            raise InputError(f"fps is {self.fps}", cure=f"write the frames per second, above 0 and up to {_MOST_FPS}")
+        if self.fps is not None and not _LEAST_FPS <= self.fps <= _MOST_FPS:
+            cure = f"write the frames per second, {_LEAST_FPS} to {_MOST_FPS}"
+            raise InputError(f"fps is {self.fps}", cure=cure)
         if self.n_frames is not None and self.n_frames < 0:
             raise InputError(f"n_frames is {self.n_frames}", cure="write the number of frames, a whole number")
         if self.frame_step < 1:

@@ -104,7 +104,8 @@ class RowFile:
         with self.data_path.open("r+b", buffering=0) as file:  # a buffer would complain of a full disk once more
             file.seek(done * self.row_bytes)  # over half a row, where the last run was killed
             yield RowWriter(self, file, done)
-            flush(file)
+            with naming_full_disk(self.data_path):
+                flush(file)
 
     def delete(self) -> None:
         """Remove the array; the header goes last, so that half a removal is never taken for a whole array."""

@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.data.images import Image, check_pixels, read_image
-from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingAbout, RecordingFolder
+from stormpsr.data.images import MOST_PIXELS, Image, check_pixels, read_image
+from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingAbout, RecordingFolder, is_frame_number
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -95,7 +95,7 @@ class ImageFolder(FrameSource):
         self.path, self.fps, self.name = path, fps, str(path)
         entries = sorted(path.iterdir())
         files = [e for e in entries if e.suffix.lower() in IMAGE_SUFFIXES and not e.name.startswith(".")]
-        called = [entry for entry in files if re.fullmatch(r"[0-9]{1,9}", entry.stem)]
+        called = [entry for entry in files if is_frame_number(entry.stem)]
         by_number = numbered or len(called) == len(files)
         if not (called if by_number else files):
             cure = "images are called after their frame: 000000.jpg" if files else "frames are .jpg or .png files"
@@ -268,6 +268,7 @@ class Video(FrameSource):
         # Python while Python, in a jump, waits for the thread.
         av.logging.set_level(None)
         more: dict[str, Any] = {"timeout": _PATIENCE_SECONDS} if self.is_live else {}
+        more["metadata_errors"] = "replace"  # titles and the like may be written in any way
         if self._address.startswith("rtsp"):
             more["options"] = {"rtsp_transport": "tcp"}
         try:
@@ -276,6 +277,7 @@ class Video(FrameSource):
                     raise InputError("there is no video in it", path=self.name)
                 stream = container.streams.video[0]
                 check_pixels(stream.width, stream.height, self.name)
+                stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}  # a later frame may be larger
                 yield stream
         except av.error.FFmpegError as error:
             raise self._complaint(error, n_frames()) from None

@@ -5,8 +5,6 @@ Shape legend: F frames, C components.
 
 from __future__ import annotations
 
-import csv
-import io
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError
-from stormpsr.files import read_text, write_csv
+from stormpsr.data.labels import parse_number, read_rows
+from stormpsr.errors import InputError, errors_at
+from stormpsr.files import write_csv
 from stormpsr.procedure.model import Procedure
 
 VISIBILITY_FILE = "visibility.csv"
@@ -104,16 +103,13 @@ def told_in(folder: Path, n_components: int) -> NDArray[np.bool_] | None:
 
 def read_visibility(path: Path, n_components: int) -> Visibility:
     """Read what `write_visibility` wrote."""
-    text = read_text(path, cure="generate the recording again")
     rows = []
-    for line, row in enumerate(csv.reader(io.StringIO(text)), start=1):
-        if line == 1:
-            continue
+    for number, (line, row) in enumerate(read_rows(path)):
+        if number == 0:
+            continue  # the header
         if len(row) != 1 + 3 * n_components:
             raise InputError(f"{len(row)} columns, expected {1 + 3 * n_components}", path=path, line=line)
-        try:
-            rows.append([float(cell) if cell else np.nan for cell in row[1:]])
-        except ValueError:
-            raise InputError("a cell is not a number", path=path, line=line) from None
+        with errors_at(path, line):
+            rows.append([parse_number(cell, "a share") if cell else np.nan for cell in row[1:]])
     table = np.asarray(rows, dtype=np.float32).reshape(len(rows), 3, n_components)
     return Visibility(table[:, 0], table[:, 1], table[:, 2])

@@ -369,6 +369,33 @@ class PredictionTable:
             arrays = read_arrays(path)
             if str(arrays.pop("made_from")) != made_from:
                 return None
-            return cls(**arrays)
+            table = cls(**arrays)
+            return table if table._is_whole() else None
         except (InputError, KeyError, TypeError):
             return None
+
+    def _is_whole(self) -> bool:
+        """Whether the arrays belong together: a file may be whole and still not be what was written."""
+        n, n_components = len(self.tick_P) if self.tick_P.ndim else -1, self.change_EC.shape[1:]
+        shapes = {
+            **dict.fromkeys(("tick_P", "index_P", "time_P", "detector_ran_P"), (n,)),
+            **{f"detection_{name}_M": self.detection_row_M.shape[:1] for name in ("row", "class", "confidence")},
+            "detection_box_M4": (*self.detection_row_M.shape[:1], 4),
+            "change_row_E": self.change_EC.shape[:1],
+            "outputs_row_U": self.outputs_UCF.shape[:1],
+            "outputs_UCF": (*self.outputs_row_U.shape, *n_components, N_OUTPUTS),
+        }
+        rows = (self.detection_row_M, self.change_row_E, self.outputs_row_U)
+        whole_numbers = (self.tick_P, self.index_P, self.detection_class_M, *rows)
+        numbers = (self.time_P, self.detection_confidence_M, self.detection_box_M4, self.change_EC)
+        return (
+            len(n_components) == 1
+            and all(getattr(self, name).shape == shape for name, shape in shapes.items())
+            and self.detector_ran_P.dtype == bool
+            and all(array.dtype.kind == "i" and (array >= 0).all() for array in whole_numbers)
+            and all((array < n).all() for array in rows)
+            and all(array.dtype.kind == "f" and np.isfinite(array).all() for array in numbers)
+            and ((self.detection_confidence_M >= 0) & (self.detection_confidence_M <= 1)).all()
+            and self.outputs_UCF.dtype.kind == "f"
+            and not np.isinf(self.outputs_UCF).any()
+        )

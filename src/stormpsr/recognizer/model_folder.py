@@ -286,7 +286,8 @@ def load_model(
     if stream is None and detector is None:
         cure = f"it needs {STREAM_FOLDER}/ or {DETECTOR_FOLDER}/: 'stormpsr model pack' puts them there"
         raise InputError("the model has no networks", path=folder, cure=cure)
-    networks = Networks(fps=procedure.fps, settings=settings, detector=detector, stream=stream, config=config)
+    parts: dict[str, Any] = {"detector": detector, "stream": stream, "config": config}
+    networks = Networks(fps=procedure.fps, settings=settings, path=folder, **parts)
     return RecognizerModel(folder, procedure, settings, networks, read_metrics(folder))
 
 

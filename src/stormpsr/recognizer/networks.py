@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ from stormpsr.data.images import Image, Placement, letterbox
 from stormpsr.data.sampling import window_offsets
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import DETECTOR_OUTPUTS, N_OUTPUTS, STREAM_OUTPUTS, Prediction
-from stormpsr.detectors.base import Detection, SquareDetector
+from stormpsr.detectors.base import NOT_FINITE, Detection, SquareDetector
 from stormpsr.errors import InputError
 from stormpsr.recognizer.model_folder import RecognizerSettings
 
@@ -38,10 +39,11 @@ class View:
     networks have the same reader.
     """
 
-    __slots__ = ("_squares", "found_QD", "image", "shares_4")
+    __slots__ = ("_squares", "found_QD", "image", "number", "shares_4")
 
-    def __init__(self, image: Image) -> None:
-        self.image = image
+    def __init__(self, image: Image, number: int = 0) -> None:
+        """number: of the frame, for complaints."""
+        self.image, self.number = image, number
         self.shares_4: NDArray[np.float32] | None = None  # what the locator that both networks share says
         self.found_QD: NDArray[np.float32] | None = None  # what the reader that both networks share found
         self._squares: dict[int, tuple[Image, Placement]] = {}
@@ -97,17 +99,20 @@ class Networks:
         detector: StateDetector | None = None,
         stream: Stream | None = None,
         config: Config | None = None,
+        path: Path | None = None,
     ) -> None:
+        """path: the model's folder, for complaints."""
         if detector is None and stream is None:
             raise InputError("the recogniser has neither a detector nor a spatio-temporal stream")
         if (stream is None) != (config is None):
             raise InputError("a spatio-temporal stream comes with its settings")
-        self.fps, self.settings = fps, settings
+        self.fps, self.settings, self.path = fps, settings, path
         self.detector, self.stream = detector, stream
         self._shares_locator = stream is not None and same_locator(detector, stream)
         self._shares_reader = self._shares_locator and same_reader(detector, stream)
         self.window_frames, n_window = (1, 1) if config is None else (config.clips.window_frames, config.clips.n_window)
         self.offsets_N = window_offsets(self.window_frames, n_window)
+        self._spoken_F: NDArray[np.bool_] | None = None  # the columns that the temporal model fills
 
     def schedule(self) -> Schedule:
         return Schedule(
@@ -123,17 +128,29 @@ class Networks:
 
     def detect(self, views: Sequence[View], ticks: Sequence[int]) -> list[Detected]:
         """What the detector says of images. Numbers are rounded as they are kept on disk."""
+        try:
+            found = self._found(views)
+            if self._shares_reader:
+                for view, row in zip(views, found, strict=True):
+                    view.found_QD = row[0].found_QD if row else None
+            return [self._detected(row, tick) for row, tick in zip(found, ticks, strict=True)]
+        except InputError as error:
+            if len(views) > 1:  # one after the other, to know which image it is
+                return [self.detect([view], [tick])[0] for view, tick in zip(views, ticks, strict=True)]
+            raise self._complaint("detector", views[0].number, error.problem) from error
+
+    def _complaint(self, network: str, frame: int, problem: str) -> InputError:
+        where = None if self.path is None else self.path / ("detector" if network == "detector" else "stream")
+        cure = "train or export it again, or take an earlier one"
+        return InputError(f"the {network} fails in frame {frame}: {problem}", path=where, cure=cure)
+
+    def _found(self, views: Sequence[View]) -> Sequence[Sequence[Detection]]:
         assert self.detector is not None
         if isinstance(self.detector, SquareDetector):
             squares = [view.square(self.detector.image_size) for view in views]
-            found = self.detector.detect_squares(squares, min_confidence=0.0, shares_B4=self._located(views))
-        else:
-            least = self.settings.detector_min_confidence
-            found = self.detector.detect([view.image for view in views], min_confidence=least)
-        if self._shares_reader:
-            for view, row in zip(views, found, strict=True):
-                view.found_QD = row[0].found_QD if row else None
-        return [self._detected(row, tick) for row, tick in zip(found, ticks, strict=True)]
+            return self.detector.detect_squares(squares, min_confidence=0.0, shares_B4=self._located(views))
+        least = self.settings.detector_min_confidence
+        return self.detector.detect([view.image for view in views], min_confidence=least)
 
     def _detected(self, found: Sequence[Detection], tick: int) -> Detected:
         """Detections, those that are not sure enough left out; what was read of parts counts in any case."""
@@ -150,6 +167,8 @@ class Networks:
         best = found[0] if found else None
         if best is None or best.parts_C3 is None:
             return Detected(detections)
+        if not (np.isfinite(best.parts_C3).all() and math.isfinite(best.readable_logit or 0.0)):
+            raise InputError(NOT_FINITE)
         parts_C3 = np.log(np.maximum(best.parts_C3, 1e-6))
         readable_C1 = np.full((len(parts_C3), 1), np.nan if best.readable_logit is None else best.readable_logit)
         return Detected(detections, np.concatenate([parts_C3, readable_C1], axis=1).astype(np.float32))
@@ -157,10 +176,15 @@ class Networks:
     def encode(self, views: Sequence[View]) -> NDArray[np.float32]:
         """Embeddings of images, (B, D)."""
         assert self.stream is not None
-        found = [view.found_QD for view in views if view.found_QD is not None]
-        if len(found) == len(views):
-            return self.stream.embed_found(np.stack(found))
-        return self.stream.embed(_pixels(views, self.stream.image_size), self._located(views))
+        read = [view.found_QD for view in views if view.found_QD is not None]
+        if len(read) == len(views):
+            found_BD = self.stream.embed_found(np.stack(read))
+        else:
+            found_BD = self.stream.embed(_pixels(views, self.stream.image_size), self._located(views))
+        for view, embedding_D in zip(views, found_BD, strict=True):
+            if not np.isfinite(embedding_D).all():
+                raise self._complaint("encoder", view.number, NOT_FINITE)
+        return found_BD
 
     def _located(self, views: Sequence[View]) -> NDArray[np.float32] | None:
         """The boxes of the locator that both networks share, (B, 4), each found once; None if they share none."""
@@ -174,14 +198,24 @@ class Networks:
                 view.shares_4 = shares_4
         return np.stack([view.shares_4 for view in views if view.shares_4 is not None])
 
-    def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def predict(
+        self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_], frames: Sequence[int] = ()
+    ) -> NDArray[np.float32]:
         """For each window what the temporal model says of each component, (B, C, 10).
 
         Columns are the last of `OUTPUT_COLUMNS`: the logit of a change within the window comes first; the others are
-        nan where a model says nothing else.
+        nan where a model says nothing else. frames: the numbers of the windows' last frames, for complaints.
         """
         assert self.stream is not None
-        return self.stream.predict(embedding_BND, mask_BN)
+        said_BCF = self.stream.predict(embedding_BND, mask_BN)
+        if self._spoken_F is None:  # which columns a model fills does not change from window to window
+            self._spoken_F = ~np.isnan(said_BCF).all(axis=(0, 1))
+            self._spoken_F[0] = True
+        for window, said_CF in enumerate(said_BCF):
+            if not np.isfinite(said_CF[:, self._spoken_F]).all():
+                frame = frames[window] if frames else window
+                raise self._complaint("temporal model", frame, NOT_FINITE)
+        return said_BCF
 
 
 def _pixels(views: Sequence[View], size: int) -> NDArray[np.uint8]:
@@ -339,12 +373,12 @@ class FramePredictor:
         due = self._schedule.next(frame.time_seconds)
         if due is None:
             return None
-        view = View(frame.image)
+        view = View(frame.image, frame.index)
         detected = self.networks.detect([view], [due.tick])[0] if due.detect else None
         if due.encode:
             self._ring.put(due.slot, self.networks.encode([view])[0])
         of_stream_CF = None
         if due.predict:
             embedding_ND, known_N = self._ring.window(due.slot)
-            of_stream_CF = self.networks.predict(embedding_ND[None], known_N[None])[0]
+            of_stream_CF = self.networks.predict(embedding_ND[None], known_N[None], [frame.index])[0]
         return Prediction(due.tick, frame.index, frame.time_seconds, *joined_outputs(detected, of_stream_CF))

@@ -141,7 +141,7 @@ def predict_recording(
     schedule, ring = networks.schedule(), networks.ring()
     counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
     while batch := list(islice(counted, batch_size)):
-        chunk = [(View(frame.image), due) for frame, due in batch]
+        chunk = [(View(frame.image, frame.index), due) for frame, due in batch]
         ticks = [due.tick for _, due in chunk if due.detect]
         found = networks.detect([view for view, due in chunk if due.detect], ticks) if ticks else []
         detected = dict(zip(ticks, found, strict=True))
@@ -164,15 +164,17 @@ def _said_by_stream(
     if known_BD is None and to_encode:
         known_BD = networks.encode(to_encode)
     embeddings = iter(() if known_BD is None else known_BD)
-    windows = []
-    for _, due in chunk:
+    windows, numbers = [], []
+    for view, due in chunk:
         if due.encode:
             ring.put(due.slot, next(embeddings))
         if due.predict:
             windows.append((due.tick, *ring.window(due.slot)))
+            numbers.append(view.number)
     if not windows:
         return {}
-    said_BCF = networks.predict(np.stack([clip for _, clip, _ in windows]), np.stack([known for *_, known in windows]))
+    clips, known = np.stack([clip for _, clip, _ in windows]), np.stack([known for *_, known in windows])
+    said_BCF = networks.predict(clips, known, numbers)
     return dict(zip((tick for tick, *_ in windows), said_BCF, strict=True))
 
 

@@ -25,7 +25,7 @@ from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.alarms import Alarms, put_together
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
-from stormpsr.files import digest, replacing, write_text
+from stormpsr.files import digest, read_json_object, replacing, write_text
 from stormpsr.recognizer.model_folder import SETTINGS_FILE, RecognizerModel, add_metrics, load_settings, save_settings
 from stormpsr.recognizer.offline import LabelledPredictions
 
@@ -87,7 +87,7 @@ def cross_fitted(
             changed.path.mkdir(parents=True, exist_ok=True)
             finished, name = changed.path / _FINISHED, f"{method} learns, part {number + 1} of {len(folds)}"
             if finished.is_file():
-                start = model.settings_of(method, start=entry.settings(json.loads(finished.read_text("utf-8"))))
+                start = model.settings_of(method, start=entry.settings(read_json_object(finished, cure="delete it")))
             else:
                 on_note(f"{name}; it may take minutes")
                 others = [recording for recording in recordings if recording not in held_out]

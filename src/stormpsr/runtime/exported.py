@@ -23,10 +23,10 @@ from stormpsr.config import Config, load_config
 from stormpsr.data.images import Image, Placement
 from stormpsr.detectors.base import (
     DEFAULT_MIN_CONFIDENCE,
-    READOUTS,
     Detection,
     SquareDetector,
     read_config,
+    readout_named,
 )
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object
@@ -70,9 +70,7 @@ class ExportedDetector(SquareDetector):
     def __init__(self, procedure: Procedure, info: GraphsInfo, network: _Located) -> None:
         self.procedure, self._info, self._network = procedure, info, network
         self.image_size = info.image_size
-        if info.readout is None or info.readout not in READOUTS:
-            raise InputError(f"there is no readout {info.readout!r}", cure="export the model again with this version")
-        self._readout = READOUTS[info.readout]
+        self._readout = readout_named(info.readout)
 
     @property
     def locator_digest(self) -> str | None:

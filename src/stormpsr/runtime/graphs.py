@@ -6,7 +6,8 @@ they are run, and what a caller has to know of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpsr.errors import InputError, need_packages
+from stormpsr.errors import InputError, StormPSRError, need_packages
 from stormpsr.files import write_json
 from stormpsr.models.checkpoint import GRAPHS_FILE
 from stormpsr.yaml_loader import STRICT_KEYS, read_yaml, validate
@@ -60,10 +61,25 @@ def open_graph(path: Path, engine: Engine, *, threads: int | None = None) -> Run
     if not path.is_file():
         raise InputError("there is no such file", path=path, cure="the exported model is incomplete: export it again")
     make = _open_onnxruntime if engine == "onnx" else _open_openvino
+    with _speaking_of(path):
+        opened = make(path, threads)
+
+    def run(*arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        with _speaking_of(path):
+            return opened(*arrays)
+
+    return run
+
+
+@contextmanager
+def _speaking_of(path: Path) -> Iterator[None]:
+    """Engines raise errors of classes of their own, derived from nothing better, for graphs that they cannot run."""
     try:
-        return make(path, threads)
-    except (RuntimeError, ValueError) as error:  # what both engines raise for files that they cannot read
-        reason = str(error).strip().splitlines()[0]
+        yield
+    except StormPSRError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InputError(f"this graph cannot be run ({reason})", path=path, cure="export the model again") from error
 
 
@@ -83,10 +99,7 @@ def _open_onnxruntime(path: Path, threads: int | None) -> Run:
     options.log_severity_level = 3
     # graphs run one after the other: threads of one that wait by spinning would take the cores from the next
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of classes of its own, derived from nothing better
-        raise RuntimeError(str(error)) from error
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
 
     def run(*arrays: NDArray[Any]) -> list[NDArray[Any]]:

@@ -182,7 +182,10 @@ class Security:
         address = scope["client"][0] if scope.get("client") else ""
         if sum(len(name) + len(value) for name, value in scope["headers"]) > _MOST_HEADER_BYTES:
             return problem(431, "the headers are too large", f"send at most {_MOST_HEADER_BYTES} bytes of them")
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        except ValueError:  # brackets that are no address
+            return problem(400, "the host cannot be read", "open the station by its address")
         if self._access.is_open and not is_loopback(host):
             cure = "open the station as http://127.0.0.1:PORT, or start it with --host and a token"
             return problem(421, f"this station is not called {host!r}", cure)
@@ -192,7 +195,7 @@ class Security:
             if not self._changes.allows(address):
                 return problem(429, "too many changes at once", "wait a moment")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
+        if not (length.isascii() and length.isdigit()) or int(length[:20]) > MOST_BYTES:
             return problem(413, "this is too large", f"send at most {MOST_BYTES} bytes")
         if path == "/login" and not self._logins.allows(address):
             return problem(429, "too many attempts to log in", "wait a minute")

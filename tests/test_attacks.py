@@ -1,0 +1,76 @@
+"""A short attack with a fixed seed and a fixed number of inputs: `make fuzz` does the same for as long as one likes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def fuzz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
+    module = importlib.import_module("fuzz")
+    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
+    return module
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inputs are limited by means of this system")
+def test_no_reader_fails_on_damaged_files(fuzz: Any, tmp_path: Path) -> None:
+    """In a process of its own, because it forks. Readers that import torch take too long for this."""
+    light = [target.name for target in fuzz.TARGETS if "model" not in target.name]
+    words = [sys.executable, str(CHECKOUT / "benchmarks" / "fuzz.py"), "--seed", "1", "--count", "25"]
+    words += [word for name in light for word in ("--only", name)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert re.search(r"^\| all \| [\d,]+ \|", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inputs are limited by means of this system")
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("if b'9' in path.read_bytes(): raise KeyError('x')", "KeyError"),
+        ("if b'9' in path.read_bytes(): return float('nan')", "WrongError"),
+        ("if b'9' in path.read_bytes(): return bytearray(3 * 1024**3)", "MemoryError"),
+        ("if b'9' in path.read_bytes(): os.kill(os.getpid(), 11)", "crash or hang"),
+    ],
+)
+def test_the_attack_notices_what_it_looks_for(fuzz: Any, tmp_path: Path, body: str, told: str) -> None:
+    """A reader with a known fault, in a process of its own: one that forks."""
+    program = tmp_path / "attack.py"
+    program.write_text(
+        f"import os, sys\nsys.path.insert(0, {str(CHECKOUT / 'benchmarks')!r})\nimport fuzz\n"
+        "def make(folder):\n    (folder / 'a.csv').write_text('1,2\\n3,4\\n5,6\\n')\n"
+        f"def read(folder):\n    path = folder / 'a.csv'\n    if not path.is_file(): return None\n    {body}\n"
+        "target = fuzz.Target('broken', make, read)\n"
+        "for _, found in fuzz.outcomes([target], seed=0, count=40):\n    print(found.inputs, found.failures)\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("40 {")
+    assert "again: python benchmarks/fuzz.py --only 'broken' --seed 0 --first" in done.stdout
+    if "crash" not in told:
+        assert re.search(r"smallest input: a\.csv: b'9+'", done.stdout), done.stdout
+
+
+def test_dependencies_are_listed_with_their_licences_and_as_a_bill_of_materials(tmp_path: Path) -> None:
+    tool = str(CHECKOUT / "tools" / "dependencies.py")
+    listed = subprocess.run([sys.executable, tool, "licences"], capture_output=True, text=True, check=True)
+    assert re.search(r"^\| numpy \| [\d.]+ \| .*BSD", listed.stdout, re.MULTILINE)
+    subprocess.run([sys.executable, tool, "sbom", str(tmp_path / "sbom.json")], capture_output=True, check=True)
+    content = json.loads((tmp_path / "sbom.json").read_text(encoding="utf-8"))
+    assert (content["bomFormat"], content["specVersion"]) == ("CycloneDX", "1.5")
+    references = [component["bom-ref"] for component in content["components"]]
+    assert len(set(references)) == len(references) > 100
+    numpy = next(component for component in content["components"] if component["name"] == "numpy")
+    assert numpy["externalReferences"][0]["hashes"][0]["alg"] == "SHA-256"
