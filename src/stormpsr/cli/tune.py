@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from stormpsr.cli import options
-from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table, with_interval
+from stormpsr.cli.output import Bar, JsonFlag, counted, interval_cell, number, print_json, print_table
 
 if TYPE_CHECKING:
     from stormpsr.recognizer.tuning import Scored, Tuned
@@ -168,7 +168,8 @@ def print_chosen(tuned: Mapping[str, Tuned], title: str) -> None:
     groups = [own.summary for own in tuned.values()]
     rows += [
         ["POS", *(number(group.pos) for group in groups)],
-        ["F1 (95 % interval)", *(with_interval(group, group.f1, group.f1_interval, 3) for group in groups)],
+        ["F1", *(number(group.f1) for group in groups)],
+        ["  95 % interval", *(interval_cell(group, group.f1_interval, 3) for group in groups)],
         ["tau (s)", *(number(group.delay_seconds, 1) for group in groups)],
     ]
     told = [own.alarms for own in tuned.values()]

@@ -94,6 +94,16 @@ def frames_in(
     return FrameSet(procedure, readable, unreadable, sum(part.n_without_class for part in parts))
 
 
+def frames_without_boxes(recordings: Sequence[RecordingFolder], every: int) -> list[AnnotatedFrame]:
+    """Every so many frames of the recordings in which nobody has drawn boxes."""
+    found = []
+    for recording in recordings:
+        if boxes_file(recording, None) is None:
+            source = frames_of(recording)
+            found += [AnnotatedFrame(recording.name, number, source) for number in source.numbers()[::every]]
+    return found
+
+
 def boxes_file(recording: RecordingFolder, boxes_folder: Path | None) -> Path | None:
     """Where the boxes of a recording are, inside it or in a folder of `NAME_GT.csv`; None if nobody drew any."""
     if boxes_folder is not None:
