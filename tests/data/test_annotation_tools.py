@@ -159,7 +159,7 @@ def test_a_task_that_names_no_recording_says_which_there_are(
 ) -> None:
     path = tmp_path / "job_7.xml"
     path.write_text(track(box_xml(4)))
-    with pytest.raises(InputError, match="'job_7' names no recording; .* recordings here are: 01_build"):
+    with pytest.raises(InputError, match=r"'job_7' names no recording; .* recordings here are: 01_build"):
         list(read_cvat(path, ToolRecordings.of([folder], lamp)))
     named = track(box_xml(4)).replace("<track", "<meta><task><name>01_build</name></task></meta><track", 1)
     path.write_text(named)

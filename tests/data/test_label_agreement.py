@@ -77,7 +77,7 @@ def test_kappa_of_nothing_and_of_chance() -> None:
 def test_folders_without_a_common_recording_are_refused(label: Label, tmp_path: Path, lamp: Procedure) -> None:
     label("anna", ANNA)
     label("ben", ANNA, name="2_build")
-    with pytest.raises(InputError, match="no recording is labelled in both folders; .*1_build and 2_build"):
+    with pytest.raises(InputError, match=r"no recording is labelled in both folders; .*1_build and 2_build"):
         compare_labels(tmp_path / "anna", tmp_path / "ben", lamp)
 
 

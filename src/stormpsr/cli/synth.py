@@ -184,8 +184,8 @@ def check_command(product: ProductArgument, as_json: JsonFlag = False) -> None:
     """Find errors in a product file.
 
     The procedure in it is checked as by 'procedure check', then materials, shapes, mesh files, poses. What is odd but
-    allowed is a warning: parts in the air, parts that stick through each other, states that look alike. The exit code
-    is 1 if there are errors.
+    allowed is a warning: a wrong unit, a product in the air, an error class without wrong poses. The exit code is 1 if
+    there are errors.
 
     Example: stormpsr synth check lamp.yaml
     """

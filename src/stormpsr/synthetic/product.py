@@ -305,11 +305,11 @@ def product_warnings(product: Product) -> list[str]:
     if float(np.abs(middle).max()) > max(0.25 * length, 0.01):
         x, y = (1000 * float(value) for value in middle)
         found.append(f"the middle of the finished product is at ({x:.0f}, {y:.0f}) mm, not around the origin")
-    for part in product.parts:
-        if 2 * part.radius < 0.004:
-            found.append(
-                f"{part.name!r} is {2000 * part.radius:.1f} mm large: nobody will see it; see 'unit' or 'scale'"
-            )
+    found += [
+        f"{part.name!r} is {2000 * part.radius:.1f} mm large: nobody will see it; see 'unit' or 'scale'"
+        for part in product.parts
+        if 2 * part.radius < 0.004
+    ]
     can_be_wrong = any(part.wrong_poses for part in product.parts)
     has_error_class = any(state.kind is StateKind.ERROR for state in product.procedure.states)
     if has_error_class and not can_be_wrong:

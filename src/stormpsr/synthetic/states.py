@@ -112,7 +112,7 @@ def sheet_timeline(product: Product, bits: Sequence[int], wrong_choice: int = 0)
     eye_44, nothing_44 = np.eye(4, dtype=np.float32), np.tile(np.eye(4, dtype=np.float32), (2, 1, 1))
     return Timeline(
         fps=product.procedure.fps,
-        camera_pose_F44=look_at(middle_3 + max(2.6 * radius, 0.12) * away, middle_3)[None],
+        camera_pose_F44=look_at(middle_3 + max(1.9 * radius, 0.1) * away, middle_3)[None],
         object_pose_F44=eye_44[None],
         part_place_FC=np.array([places], dtype=np.uint8),
         part_pose_FC44=np.tile(eye_44, (1, n, 1, 1)),
