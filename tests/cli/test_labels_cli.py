@@ -197,3 +197,28 @@ def test_odd_rows_are_converted_with_a_note(cli: Call, write: Call, lamp_file: s
     outcome = cli("labels", "convert", "one", "--procedure", lamp_file)
     assert outcome.code == 0
     assert outcome.err == f"note: one/{RAW}:1: starts with a byte-order mark, ignored\n"
+
+
+# ---------------------------------------------------------------------- compare
+def test_compare_says_how_far_two_people_agree(cli: Call, folder: Path, write: Call) -> None:
+    for file, content in GOOD.items():
+        write(f"ben/1_build/{file}", content.replace("00030", "00034"))
+    outcome = cli("labels", "compare", folder, "ben", "--procedure", "lamp.yaml", "--per-step")
+    assert outcome.code == 0
+    assert "only in data: 2_build" in outcome.err
+    assert "largest distance (frames)" in outcome.out
+    assert "Cohen's kappa" in outcome.out
+    found = cli("labels", "compare", folder, "ben", "--procedure", "lamp.yaml", "--json").json
+    assert [pair["distance"] for pair in found["completions"]["pairs"]] == [0, 4]
+    assert 0 < found["states"]["components"]["pole"] < 1
+
+
+def test_check_notices_images_that_the_description_does_not_count(cli: Call, folder: Path, write: Call) -> None:
+    for number in range(40):
+        write(f"data/train/1_build/rgb/{number:06d}.jpg", b"")
+    write("data/train/1_build/recording.json", '{"fps": 10, "n_frames": 60}')
+    outcome = cli("labels", "check", folder, "-p", "lamp.yaml")
+    assert outcome.code == 1
+    assert "the images go up to frame 39, but recording.json says 60 frames" in outcome.out
+    write("data/train/1_build/recording.json", '{"fps": 10, "n_frames": 42, "frame_step": 4}')
+    assert cli("labels", "check", folder, "-p", "lamp.yaml").code == 0

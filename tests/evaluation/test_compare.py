@@ -80,3 +80,21 @@ def test_the_latex_table_has_the_best_in_bold_and_no_commands_in_names(lamp: Pro
     assert r"b & \textbf{1.000} & \textbf{1.000} & \textbf{0.5} \\" in table
     assert "$-$0.5 ($-$0.5 to $-$0.5)" in table
     assert latex_text("50 % & {x}") == r"50 \% \& \{x\}"
+
+
+# ---------------------------------------------------------------------- words
+def test_the_verdict_says_no_more_than_the_recordings_do() -> None:
+    from stormpsr.evaluation.compare import Comparison, Difference, Interval, verdict
+
+    def told(n: int, low: float, high: float) -> str:
+        difference = Difference("f1", 0.5, 0.75, 0.25, Interval(low, high), 0.9)
+        return verdict(Comparison(("old", "new"), "paper", n, 0.95, (difference,), ()))
+
+    numbers = "F1 0.750 instead of 0.500 on 8 recordings, difference +0.250"
+    assert told(8, 0.1, 0.4) == f"new is better: {numbers} (0.100 to 0.400)"
+    assert told(8, -0.1, 0.4) == f"no difference can be told: {numbers} (-0.100 to 0.400)"
+    assert told(5, 0.1, 0.4).startswith("too few recordings to tell which is better (6 are the least): F1 0.750")
+    worse = Difference("f1", 0.75, 0.5, -0.25, Interval(-0.4, -0.1), 0.0)
+    assert verdict(Comparison(("old", "new"), "paper", 8, 0.95, (worse,), ())).startswith("old is better: F1 0.500")
+    nothing = Difference("f1", 0.75, None, None, None, None)
+    assert "cannot be compared" in verdict(Comparison(("old", "new"), "paper", 8, 0.95, (nothing,), ()))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import AnySplit, LabelsArgument, MissingOption, ProcedureOption, Protocol
+from stormpsr.cli.options import AnySplit, DataProcedureOption, LabelsArgument, MissingOption, Protocol, procedure_of
 from stormpsr.cli.output import JsonFlag, counted, mean_cells, number, print_json, print_notes, print_table
 from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.compare import Comparison
@@ -27,7 +26,7 @@ def compare_command(
             "All others are compared with the first.",
         ),
     ],
-    procedure: ProcedureOption,
+    procedure: DataProcedureOption = None,
     protocol: Protocol = "paper",
     fps: Annotated[float | None, typer.Option(help="Frames per second.", show_default="the procedure's")] = None,
     split: AnySplit = None,
@@ -53,7 +52,7 @@ def compare_command(
         raise InputError("there is only one set of predictions", cure="give two or more; 'stormpsr score' takes one")
     if latex and as_json:
         raise InputError("--latex and --json are two answers", cure="choose one")
-    loaded = Procedure.load(procedure)
+    loaded = procedure_of(labels, procedure)
     notes: list[Note] = []
     summaries: dict[str, Summary] = {
         name: score_files(

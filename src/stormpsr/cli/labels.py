@@ -1,4 +1,4 @@
-"""`stormpsr labels`: audit, count and convert label files."""
+"""`stormpsr labels`: audit, count, compare and convert label files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # what a raw file is converted to, and whether with the incorrect installs
 _CONVERTED = (("PSR_labels.csv", False), ("PSR_labels_with_errors.csv", True))
 
-app = typer.Typer(help="Check, count and convert label files.", no_args_is_help=True)
+app = typer.Typer(help="Check, count, compare and convert label files.", no_args_is_help=True)
 
 
 @app.command("check")
@@ -161,6 +161,69 @@ def _names_in(source: Path) -> list[str]:
         return lines_of(source, "name the recordings, one per line")
     names = [entry.name.removesuffix("_GT.csv") for entry in source.rglob("*_GT.csv")]
     return names or [recording.name for recording in find_recordings(source)]
+
+
+@app.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Folder of recordings as one person labelled them.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The same as another person labelled them.")],
+    procedure: DataProcedureOption = None,
+    per_step: Annotated[bool, typer.Option("--per-step", help="Also print a table of steps.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the labels of two people.
+
+    How many frames their completions are apart, which completions only one of them has, and Cohen's kappa of the
+    states, by component and for whole states. Recordings are paired by name.
+
+    Example: stormpsr labels compare labels/anna labels/ben --procedure lamp.yaml
+    """
+    from statistics import median
+
+    from stormpsr.data.label_agreement import compare_labels
+
+    loaded = procedure_of(first, procedure)
+    found = compare_labels(first, second, loaded)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    for names, folder in ((found.only_first, first), (found.only_second, second)):
+        if names:
+            typer.echo(f"note: only in {folder}: {', '.join(names)}", err=True)
+    distances = found.distances
+    rows: list[list[object]] = [
+        ["completions in both", len(found.matched)],
+        [f"only in {first}", len(found.missing)],
+        [f"only in {second}", len(found.extra)],
+        ["F1 of the two", number(found.f1)],
+    ]
+    if distances:
+        spread = {
+            "median distance": median(distances),
+            "90 % are within": found.quantile(0.9),
+            "largest distance": distances[-1],
+        }
+        for name, value in spread.items():
+            rows.append([f"{name} (frames)", number(value, 0)])
+            rows.append([f"{name} (s)", number(None if value is None else value / found.fps, 2)])
+    title = f"{counted(len(found.recordings), 'recording')}, {found.n_frames} frames with states in both"
+    print_table(title, ["", ""], rows, right=(1,))
+    kappas = [["whole state", number(found.kappa)], *([n, number(k)] for n, k in found.component_kappa.items())]
+    print_table("Cohen's kappa of states", ["", "kappa"], kappas, right=(1,))
+    if per_step:
+        ids = sorted({*(one.step_id for one in found.matched), *(one.step_id for one in found.missing + found.extra)})
+        table = []
+        for step_id in ids:
+            own = sorted(one.distance for one in found.matched if one.step_id == step_id)
+            alone = [sum(one.step_id == step_id for one in group) for group in (found.missing, found.extra)]
+            apart = number(median(own) if own else None, 0)
+            table.append([step_id, loaded.step(step_id).description, len(own), *alone, apart])
+        columns = ["id", "step", "both", "only A", "only B", "median frames apart"]
+        print_table("Steps", columns, table, right=(0, 2, 3, 4, 5))
+    for group, folder in ((found.missing, first), (found.extra, second)):
+        for one in group:
+            what = loaded.step(one.step_id).description
+            typer.echo(f"only in {folder}: {one.recording}, frame {one.frame}: {what}")
 
 
 @app.command("convert")

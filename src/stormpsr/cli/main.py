@@ -25,6 +25,7 @@ from stormpsr.cli import (
     evaluate,
     export,
     labels,
+    learn,
     model,
     oracle,
     procedure,
@@ -65,6 +66,7 @@ app.add_typer(boxes.app, name="boxes")
 app.add_typer(detect.app, name="detect")
 app.command("demo")(demo.demo_command)
 app.command("train")(train.train_command)
+app.command("learn")(learn.learn_command)
 app.add_typer(embed.app, name="embed")
 app.command("run")(run.run_command)
 app.add_typer(station.app, name="station")

@@ -201,10 +201,15 @@ def load(
 
 
 def procedure_of(data: Path, given: str | None) -> Procedure:
-    """The procedure that was asked for, or the one that lies in the data."""
-    from stormpsr.data.dataset import Dataset
+    """The procedure that was asked for, or the one that lies in the data, or beside a file of it."""
+    from stormpsr.data.dataset import PROCEDURE_FILE, Dataset
 
-    return Procedure.load(given) if given else Dataset.open(data).procedure
+    if given:
+        return Procedure.load(given)
+    folder = data.parent if data.is_file() else data
+    if (folder / PROCEDURE_FILE).is_file():
+        return Procedure.load(folder / PROCEDURE_FILE)
+    return Dataset.open(folder).procedure
 
 
 def open_data(data: Path, split: str | None, model: RecognizerModel | StateDetector) -> Dataset:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpsr.cli.options import BoxesOption, ProcedureOption, SplitOrAll
+from stormpsr.cli.options import BoxesOption, DataProcedureOption, SplitOrAll, procedure_of
 from stormpsr.cli.output import JsonFlag, counted, number, print_json, print_notes, print_table
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -24,7 +24,7 @@ _SCORES = ("pos", "f1", "delay_seconds", "true_positives", "false_positives", "f
 
 def oracle_command(
     psr: Annotated[Path, typer.Option(help="Folder of recordings with PSR_labels.csv and PSR_labels_raw.csv.")],
-    procedure: ProcedureOption,
+    procedure: DataProcedureOption = None,
     boxes: BoxesOption = None,
     split: SplitOrAll = "test",
     threshold: Annotated[
@@ -53,7 +53,7 @@ def oracle_command(
     misspelt = sorted(set(protocol or ()) - set(_PROTOCOLS))
     if misspelt:
         raise InputError(f"unknown protocol {misspelt[0]!r}", cure=f"choose from: {', '.join(_PROTOCOLS)}")
-    loaded = Procedure.load(procedure)
+    loaded = procedure_of(psr, procedure)
     notes: list[Note] = []
     recordings, without_boxes = _read(psr, boxes, split, loaded, confidence, notes)
     rows = _rows(recordings, loaded, threshold or [1.0, 4.0, 8.0], protocol or list(_PROTOCOLS), decay)

@@ -60,24 +60,38 @@ def print_table(
     right: Iterable[int] = (),
     to: Console | None = None,
 ) -> None:
-    """A table; the columns whose indices are in `right` hold numbers. Text may wrap, numbers are never cut."""
+    """A table; the columns whose indices are in `right` hold numbers. Text may wrap, numbers are never cut.
+
+    Where it is too wide, the titles of such columns stand on several lines.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     numbers = set(right)
-    table = Table(box=SIMPLE_HEAD)
-    for i, column in enumerate(columns):
-        if i in numbers:
-            least = max(len(column), *(len(row[i]) for row in cells), 0)
-            table.add_column(column, justify="right", no_wrap=True, min_width=least)
-        else:
-            table.add_column(column)
-    for row in cells:
-        table.add_row(*row)
     screen = to or console()
-    least = screen.measure(table, options=screen.options.update(width=1000)).minimum
+
+    def least_width(table: Table) -> int:
+        return screen.measure(table, options=screen.options.update(width=1000)).minimum
+
+    def made(between_words: str) -> Table:
+        table = Table(box=SIMPLE_HEAD)
+        for i, column in enumerate(columns):
+            if i in numbers:
+                title = column.replace(" ", between_words)
+                least = max(*map(len, title.split("\n")), *(len(row[i]) for row in cells), 0)
+                table.add_column(title, justify="right", no_wrap=True, min_width=least)
+            else:
+                table.add_column(column)
+        for row in cells:
+            table.add_row(*row)
+        return table
+
+    table = made(" ")
+    if least_width(table) > screen.width:
+        table = made("\n")
+    least = least_width(table)
     screen.width = max(screen.width, least)  # in a terminal that is too narrow, lines break but no number is cut
     if title:
         screen.print(Text(title, style="bold"), soft_wrap=True)
@@ -103,6 +117,13 @@ def with_interval(group: GroupSummary, value: float | None, interval: Interval |
     if interval is None or group.n_recordings < 2:
         return number(value, digits)
     return f"{number(value, digits)} ({number(interval.low, digits)}–{number(interval.high, digits)})"
+
+
+def interval_cell(group: GroupSummary, interval: Interval, digits: int) -> str:
+    """The interval of a score alone: `0.740–0.861`; of a single recording there is none."""
+    if group.n_recordings < 2:
+        return number(None)
+    return f"{number(interval.low, digits)}–{number(interval.high, digits)}"
 
 
 def mean_cells(group: GroupSummary) -> list[str]:

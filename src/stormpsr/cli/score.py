@@ -10,11 +10,12 @@ import typer
 from stormpsr.cli.options import (
     PLOTS,
     AnySplit,
+    DataProcedureOption,
     LabelsArgument,
     MissingOption,
-    ProcedureOption,
     Protocol,
     check_output,
+    procedure_of,
 )
 from stormpsr.cli.output import (
     SCORE_COLUMNS,
@@ -29,7 +30,6 @@ from stormpsr.cli.output import (
 )
 from stormpsr.errors import InputError
 from stormpsr.files import write_json, write_text
-from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     from stormpsr.evaluation.summary import Summary
@@ -44,7 +44,7 @@ def score_command(
             "recording,frame,step_id for a folder of recordings."
         ),
     ],
-    procedure: ProcedureOption,
+    procedure: DataProcedureOption = None,
     protocol: Protocol = "paper",
     window: Annotated[
         int | None,
@@ -80,7 +80,7 @@ def score_command(
     for path in (out, plot):
         if path is not None and path.exists() and path.resolve() in (labels.resolve(), events.resolve()):
             raise InputError("this would overwrite what is to be scored", path=path, cure="choose another name")
-    loaded = Procedure.load(procedure)
+    loaded = procedure_of(labels, procedure)
     notes: list[Note] = []
     summary = score_files(
         labels,

@@ -30,7 +30,7 @@ _DEMO_SEED, _DEMO_SIZE = 2029, 320  # the assembly of `stormpsr demo`, in images
 
 
 class _WithDefault(TyperGroup):
-    """`station verify DIR` is a command of its own; everything else is `station [MODEL] [SOURCE]`."""
+    """`station verify DIR` and `station export DIR` are commands; everything else is `station [MODEL] [SOURCE]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -73,6 +73,42 @@ def verify_command(
         state = "all in order" if not found.problems else counted(len(found.problems), "problem")
         typer.echo(f"{counted(found.n_records, 'record')}: {state}; {files}; latest hash {found.last_hash}")
     return 1 if found.problems else 0
+
+
+@app.command("export")
+def export_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --data folder of a station.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data set; it must not exist yet.")],
+    procedure: Annotated[
+        str | None, typer.Option("--procedure", "-p", help="Procedure of the station.", show_default="that in DIR")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make labelled recordings of what operators corrected.
+
+    The station keeps a clip of each correction. Each becomes a short training recording, labelled by the operator's
+    word, which corrections.csv and recording.json name as such. The station may be running.
+
+    Example: stormpsr station export line-3 --out data/corrections
+    """
+    options.need("exporting clips", "detect", "cv2", "av")
+    from stormpsr.procedure.model import Procedure
+    from stormpsr.station.export import PROCEDURE_FILE, export_corrections
+
+    if procedure is None and not (folder / PROCEDURE_FILE).is_file() and folder.is_dir():
+        cure = "give --procedure; a station writes it beside its records when it is started"
+        raise InputError(f"there is no {PROCEDURE_FILE}", path=folder, cure=cure)
+    loaded = Procedure.load(procedure or folder / PROCEDURE_FILE)
+    found = export_corrections(folder, out, loaded)
+    if as_json:
+        left_out = [{"record": number, "why": why} for number, why in found.left_out.items()]
+        print_json({"corrections": found.n_corrections, "recordings": found.recordings, "left_out": left_out})
+        return
+    for number, why in found.left_out.items():
+        typer.echo(f"note: correction {number} is left out: {why}", err=True)
+    written = f": {out}" if found.recordings else "; nothing was written"
+    corrections, recordings = counted(found.n_corrections, "correction"), counted(len(found.recordings), "recording")
+    typer.echo(f"{corrections}, {recordings} made{written}")
 
 
 @app.command("watch", hidden=True)
@@ -122,7 +158,7 @@ def watch_command(
     It runs on this machine and sends nothing elsewhere. Without a token it listens to this machine alone. After a crash
     or a power cut, start it again: the unit in work goes on from its state. Ctrl-C stops it.
 
-    'stormpsr station verify DIR' checks the records.
+    'stormpsr station verify DIR' checks the records, 'stormpsr station export DIR' makes recordings of corrections.
 
     Examples: stormpsr station; stormpsr station models/mine 0 --data line-3 --host 0.0.0.0
     """
@@ -198,6 +234,7 @@ def _run(plan: _Plan, device: str) -> None:
     loaded = options.load(_model_of(plan), None, None, plan.threads or 1, device)
     source = _source_of(plan, loaded)
     records = Records(plan.folder, loaded.digest())
+    loaded.procedure.save(plan.folder / "procedure.yaml")  # what the records mean, for who reads them later
     station = _station(plan, loaded, source, records)
     api = StationApi(station, News())
     _channels(plan, api)

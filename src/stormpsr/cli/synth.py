@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import need
+from stormpsr.cli.options import check_output, need
 from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_table
 from stormpsr.errors import InputError
+from stormpsr.files import read_text
 
 if TYPE_CHECKING:
     from stormpsr.synthetic.overview import Comparison
@@ -173,6 +174,71 @@ def states_command(
             on_progress=bar.count,
         )
     answer(as_json, {"folder": str(out), **description}, f"{description['images']} images: {out}")
+
+
+ProductArgument = Annotated[str, typer.Argument(metavar="PRODUCT", help="A shipped product or a product file.")]
+
+
+@app.command("check")
+def check_command(product: ProductArgument, as_json: JsonFlag = False) -> None:
+    """Find errors in a product file.
+
+    The procedure in it is checked as by 'procedure check', then materials, shapes, mesh files, poses. What is odd but
+    allowed is a warning: a wrong unit, a product in the air, an error class without wrong poses. The exit code is 1 if
+    there are errors.
+
+    Example: stormpsr synth check lamp.yaml
+    """
+    need("checking a product", "synth", "trimesh")
+    from stormpsr.procedure.reader import check_procedure_text
+    from stormpsr.synthetic.product import Product, product_path, product_warnings
+
+    path = product_path(product)
+    _, problems = check_procedure_text(read_text(path))
+    found = [{"line": p.line, "problem": p.problem, "cure": p.cure} for p in problems]
+    loaded: Product | None = None
+    if not found:
+        try:
+            loaded = Product.load(product)
+        except InputError as error:
+            found = [{"line": error.line, "problem": error.problem, "cure": error.cure}]
+    warnings = product_warnings(loaded) if loaded is not None else []
+    if as_json:
+        print_json({"path": str(path), "ok": not found, "problems": found, "warnings": warnings})
+    else:
+        for one in found:
+            place = f"{path}:{one['line']}" if one["line"] else str(path)
+            typer.echo(f"{place}: {one['problem']}" + (f"; {one['cure']}" if one["cure"] else ""))
+        for warning in warnings:
+            typer.echo(f"{path}: warning: {warning}")
+        if loaded is not None:
+            typer.echo(f"{path}: fine ({loaded.summary()})")
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command("sheet")
+def sheet_command(
+    product: ProductArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Image to write (.png).")],
+    size: SizeOption = 200,
+    seed: SeedOption = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw a contact sheet of a product's states.
+
+    Every state from the same side and in the same light, as a camera above the bench sees it, then each part in each of
+    its wrong poses. If you cannot tell two of them apart, nor will a network.
+
+    Example: stormpsr synth sheet lamp.yaml --out lamp.png
+    """
+    need("drawing a product", "synth")
+    from stormpsr.synthetic.product import Product
+    from stormpsr.synthetic.states import draw_sheet
+
+    check_output(out, ".png")
+    n = draw_sheet(Product.load(product), out, size=size, seed=seed)
+    answer(as_json, {"path": str(out), "images": n}, f"{n} images: {out}")
 
 
 @app.command("stats")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from stormpsr.cli import options
-from stormpsr.cli.output import Bar, JsonFlag, counted, number, print_json, print_table, with_interval
+from stormpsr.cli.output import Bar, JsonFlag, counted, interval_cell, number, print_json, print_table
 
 if TYPE_CHECKING:
-    from stormpsr.evaluation.alarms import Alarms
-    from stormpsr.evaluation.summary import GroupSummary
-    from stormpsr.recognizer.tuning import Scored
-
-_FEW = 10  # validation recordings
+    from stormpsr.recognizer.tuning import Scored, Tuned
 
 
 def tune_command(
@@ -62,19 +57,14 @@ def tune_command(
 
     Example: stormpsr tune models/vehicle --data data/vehicle --objective f1-within-delay --max-delay 5
     """
-    from stormpsr.decoding.methods import resolve_method
     from stormpsr.recognizer.offline import LabelledPredictions, predict_recordings
     from stormpsr.recognizer.tuning import (
-        best_method,
+        FEW_RECORDINGS,
         check_objective,
-        choose,
-        choose_alarms,
-        cross_fitted,
-        learns_from,
+        default_of,
         pareto_front,
-        score_settings,
         store_tuned,
-        summary_of,
+        tune_methods,
     )
 
     check_objective(objective, max_delay, among)
@@ -83,33 +73,27 @@ def tune_command(
     with Bar("recordings", enabled=not as_json) as bar:
         tables = predict_recordings(loaded, recordings, options.cache_folder(cache), on_progress=bar.named)
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
-    scored: dict[str, list[Scored]] = {}
-    chosen: dict[str, Scored] = {}
-    summaries: dict[str, GroupSummary] = {}
-    alarms: dict[str, Alarms | None] = {}
-    for name in dict.fromkeys(loaded.method_or_fallback(wanted) for wanted in method or loaded.methods):
-        with Bar(f"tuning {name}", enabled=not as_json, logged=True) as bar:
-            scratch = options.cache_folder(cache) / "fitting"
-            fitting = cross_fitted(loaded, name, labelled, _note, scratch=scratch, on_progress=bar.named)
-            with fitting as (parts, tried):
-                scored[name] = score_settings(parts, name, tried, on_progress=partial(bar.named, f"tuning {name}"))
-                chosen[name] = choose(scored[name], objective, max_delay=max_delay, slack=slack, among=among)
-                settings, alarms[name] = choose_alarms(parts, name, chosen[name].settings, most_false_alarms)
-                chosen[name] = replace(chosen[name], settings=settings)
-                summaries[name] = summary_of(parts, name, settings)
-                if learns_from(name, labelled) and not dry_run:
-                    # what was chosen without a recording is used with all of them
-                    resolve_method(name).decoder_class.fit(
-                        labelled,
-                        loaded.procedure,
-                        chosen[name].settings,
-                        loaded.path,
-                        partial(bar.named, f"{name} learns from all recordings"),
-                    )
-    if len(labelled) < _FEW:
+    with Bar("tuning", enabled=not as_json, logged=True) as bar:
+        tuned = tune_methods(
+            loaded,
+            labelled,
+            method or loaded.methods,
+            objective=objective,
+            max_delay=max_delay,
+            slack=slack,
+            among=among,
+            most_false_alarms=most_false_alarms,
+            scratch=options.cache_folder(cache) / "fitting",
+            learn=not dry_run,
+            on_note=_note,
+            on_progress=bar.named,
+        )
+    scored = {name: own.scored for name, own in tuned.items()}
+    chosen = {name: own.chosen for name, own in tuned.items()}
+    if len(labelled) < FEW_RECORDINGS:
         typer.echo(
-            f"note: {counted(len(labelled), 'recording')} to tune on: settings chosen on fewer than {_FEW} may fit "
-            "these alone; see the interval of F1",
+            f"note: {counted(len(labelled), 'recording')} to tune on: settings chosen on fewer than {FEW_RECORDINGS} "
+            "may fit these alone; see the interval of F1",
             err=True,
         )
     named = ", ".join(folder.name for folder in data)
@@ -117,26 +101,23 @@ def tune_command(
     if not dry_run:
         rules = {"max_delay_seconds": max_delay, "slack": slack, "among": among}
         rules["most_false_alarms_per_hour"] = most_false_alarms
-        # only a comparison of all methods says which one is to decide; one that has not learned is none to compare
-        ready = {name: own for name, own in chosen.items() if getattr(own.settings, "fitted", True)}
-        best = best_method(ready, objective) if set(chosen) >= set(loaded.methods) else None
-        store_tuned(loaded, chosen, about | rules, best)
+        store_tuned(loaded, chosen, about | rules, default_of(loaded, tuned, objective))
     drawn = _draw(plot, loaded.path, scored, chosen, f"{named}, {split}: {len(labelled)} recordings", dry_run)
     if as_json:
         methods = {
             name: {
-                "chosen": _plain(name, best),
-                "f1_interval": [summaries[name].f1_interval.low, summaries[name].f1_interval.high],
-                "n_settings": len(scored[name]),
-                "alarms": None if (told := alarms[name]) is None else told.to_dict(),
-                "pareto_front": [_plain(name, one) for one in pareto_front(scored[name])],
+                "chosen": _plain(name, own.chosen),
+                "f1_interval": [own.summary.f1_interval.low, own.summary.f1_interval.high],
+                "n_settings": len(own.scored),
+                "alarms": None if own.alarms is None else own.alarms.to_dict(),
+                "pareto_front": [_plain(name, one) for one in pareto_front(own.scored)],
             }
-            for name, best in chosen.items()
+            for name, own in tuned.items()
         }
         print_json({**about, "stored": not dry_run, "methods": methods, "plot": None if drawn is None else str(drawn)})
         return
     title = f"{named}, {split} ({counted(len(labelled), 'recording')}), objective {objective}"
-    _print_chosen(scored, chosen, summaries, alarms, title)
+    print_chosen(tuned, title)
     if drawn is not None:
         typer.echo(f"drawn: {drawn}")
     typer.echo("nothing was stored" if dry_run else f"stored: {loaded.path / 'recognizer.yaml'}")
@@ -155,8 +136,8 @@ def _plain(method: str, scored: Scored) -> dict[str, Any]:
 def _draw(
     plot: Path | None,
     model: Path,
-    scored: dict[str, list[Scored]],
-    chosen: dict[str, Scored],
+    scored: Mapping[str, Sequence[Scored]],
+    chosen: Mapping[str, Scored],
     title: str,
     dry_run: bool,
 ) -> Path | None:
@@ -173,38 +154,34 @@ def _draw(
     return path
 
 
-def _print_chosen(
-    scored: dict[str, list[Scored]],
-    chosen: dict[str, Scored],
-    summaries: dict[str, GroupSummary],
-    alarms: dict[str, Alarms | None],
-    title: str,
-) -> None:
+def print_chosen(tuned: Mapping[str, Tuned], title: str) -> None:
     """A column per method, so that the table fits into 80 columns."""
     from stormpsr.decoding.methods import resolve_method, title_of
 
-    classes = {name: resolve_method(name).decoder_class for name in chosen}
+    classes = {name: resolve_method(name).decoder_class for name in tuned}
     grids = {name: {**own.grid, **own.alarm_grid} for name, own in classes.items()}
     settings = dict.fromkeys(setting for grid in grids.values() for setting in grid)
-    rows = [["settings tried", *(str(len(scored[name])) for name in chosen)]]
+    rows = [["settings tried", *(str(len(own.scored)) for own in tuned.values())]]
     for setting in settings:
         cells = [
-            _cell(getattr(best.settings, setting)) if setting in grids[name] else "" for name, best in chosen.items()
+            _cell(getattr(own.chosen.settings, setting)) if setting in grids[name] else ""
+            for name, own in tuned.items()
         ]
         rows.append([setting.replace("_", " "), *cells])
-    groups = summaries.values()
+    groups = [own.summary for own in tuned.values()]
     rows += [
         ["POS", *(number(group.pos) for group in groups)],
-        ["F1 (95 % interval)", *(with_interval(group, group.f1, group.f1_interval, 3) for group in groups)],
+        ["F1", *(number(group.f1) for group in groups)],
+        ["  95 % interval", *(interval_cell(group, group.f1_interval, 3) for group in groups)],
         ["tau (s)", *(number(group.delay_seconds, 1) for group in groups)],
     ]
-    if any(alarms.values()):
-        told = [alarms[name] for name in chosen]
+    told = [own.alarms for own in tuned.values()]
+    if any(told):
         rows += [
             ["wrong parts found", *(f"{one.wrong_found} of {one.wrong_placements}" if one else "" for one in told)],
             ["false alarms per hour", *(number(one.wrong_false_per_hour, 1) if one else "" for one in told)],
         ]
-    print_table(title, ["", *map(title_of, chosen)], rows, right=range(1, len(chosen) + 1))
+    print_table(title, ["", *map(title_of, tuned)], rows, right=range(1, len(tuned) + 1))
 
 
 def _cell(value: Any) -> str:

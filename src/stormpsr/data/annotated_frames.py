@@ -70,18 +70,40 @@ def read_frames(
     on_note: OnNote | None = None,
 ) -> FrameSet:
     """The frames of a split of a data set, checked."""
-    parts = [
-        part
-        for recording in find_recordings(root, split)
-        if (part := read_recording_frames(recording, procedure, boxes_folder, on_note)) is not None
-    ]
-    readable = tuple(frame for part in parts for frame in part.readable)
-    if not readable:
+    found = frames_in(find_recordings(root, split), procedure, boxes_folder=boxes_folder, on_note=on_note)
+    if not found.readable:
         where = "" if split is None else f" of split {split!r}"
         cure = f"each recording needs {COCO_FILE} or NAME_GT.csv, or give the folder that holds the latter"
         raise InputError(f"no boxes in any recording{where}", path=boxes_folder or root, cure=cure)
+    return found
+
+
+def frames_in(
+    recordings: Sequence[RecordingFolder],
+    procedure: Procedure,
+    *,
+    boxes_folder: Path | None = None,
+    on_note: OnNote | None = None,
+) -> FrameSet:
+    """The frames of recordings, checked; those of recordings without boxes are left out."""
+    parts = [
+        part
+        for recording in recordings
+        if (part := read_recording_frames(recording, procedure, boxes_folder, on_note)) is not None
+    ]
+    readable = tuple(frame for part in parts for frame in part.readable)
     unreadable = tuple(frame for part in parts for frame in part.unreadable)
     return FrameSet(procedure, readable, unreadable, sum(part.n_without_class for part in parts))
+
+
+def frames_without_boxes(recordings: Sequence[RecordingFolder], every: int) -> list[AnnotatedFrame]:
+    """Every so many frames of the recordings in which nobody has drawn boxes."""
+    found = []
+    for recording in recordings:
+        if boxes_file(recording, None) is None:
+            source = frames_of(recording)
+            found += [AnnotatedFrame(recording.name, number, source) for number in source.numbers()[::every]]
+    return found
 
 
 def boxes_file(recording: RecordingFolder, boxes_folder: Path | None) -> Path | None:

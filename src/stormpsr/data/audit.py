@@ -21,7 +21,7 @@ from stormpsr.data.labels import (
     read_state_rows,
     read_step_rows,
 )
-from stormpsr.data.layouts import RECORDING_FILE, RecordingFolder, find_recordings, read_about
+from stormpsr.data.layouts import RECORDING_FILE, RecordingFolder, find_recordings, frames_shown, read_about
 from stormpsr.data.sources import VIDEO_SUFFIXES, Video
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits, StepKind, bit_string
@@ -117,6 +117,7 @@ def _length(audit: Audit, recording: RecordingFolder, procedure: Procedure) -> i
     """The number of frames, where it is known. A video may have other frames than the labels count."""
     try:
         stated = recording.n_frames()
+        _check_images(audit, recording)
         videos = [entry for entry in recording.path.iterdir() if entry.suffix.lower() in VIDEO_SUFFIXES]
         if recording.frames_folder() is not None or len(videos) != 1 or find_spec("av") is None:
             return stated
@@ -132,6 +133,17 @@ def _length(audit: Audit, recording: RecordingFolder, procedure: Procedure) -> i
         text = f"the video has {video.n_frames} frames, but {RECORDING_FILE} says {stated}"
         audit.add("error", video.name, None, text)
     return stated or video.n_frames
+
+
+def _check_images(audit: Audit, recording: RecordingFolder) -> None:
+    """Images that are there, against the number of frames that somebody wrote down."""
+    about, folder = read_about(recording.path), recording.frames_folder()
+    if about.n_frames is None or folder is None:
+        return
+    seen = frames_shown(folder)
+    if seen is not None and not seen <= about.n_frames < seen + about.frame_step:
+        text = f"the images go up to frame {seen - 1}, but {RECORDING_FILE} says {about.n_frames} frames"
+        audit.add("error", folder, None, text)
 
 
 def _read(

@@ -1,10 +1,13 @@
-"""Boxes in the layouts that annotation tools and trainers speak: COCO and YOLO, out and back in.
+"""Boxes in the layouts that annotation tools and trainers speak, out and back in.
 
-COCO:  OUT/annotations/<split>.json, OUT/images/<split>/<recording>_<frame>.jpg
-YOLO:  OUT/data.yaml, OUT/images/<split>/<recording>_<frame>.jpg, OUT/labels/<split>/<recording>_<frame>.txt
+COCO:          OUT/annotations/<split>.json, OUT/images/<split>/<recording>_<frame>.jpg
+YOLO:          OUT/data.yaml, OUT/images/<split>/<recording>_<frame>.jpg, OUT/labels/<split>/<recording>_<frame>.txt
+CVAT:          OUT/<recording>.xml, and OUT/images/<recording>/<frame>.jpg or OUT/videos/<recording>.mp4
+Label Studio:  OUT/tasks.json, OUT/labels.xml (the labelling interface), and images as COCO's or videos as CVAT's
 
-Frames without a readable state may go along as images without boxes. Coming back, boxes are written as
-`OD_labels.json` into each recording's folder, where everything else here reads them.
+Frames without a readable state may go along as images without boxes, and so may recordings in which nobody has drawn
+any yet. Coming back, boxes are written as `OD_labels.json` into each recording's folder, where everything else here
+reads them.
 """
 
 from __future__ import annotations
@@ -12,23 +15,36 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import yaml
 
-from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet
+from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet, frames_in
+from stormpsr.data.annotation_tools import (
+    ToolBox,
+    ToolRecording,
+    ToolRecordings,
+    cvat_text,
+    label_studio_config,
+    label_studio_task,
+    read_cvat,
+    read_label_studio,
+)
 from stormpsr.data.boxes import Box
 from stormpsr.data.coco import COCO_FILE, Coco, CocoBox, CocoImage, read_state_images, state_categories
 from stormpsr.data.images import image_size, write_image
 from stormpsr.data.labels import frame_name
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.data.sources import Video, frames_of
 from stormpsr.errors import InputError, errors_at
-from stormpsr.files import read_text, replacing_folder, write_text
+from stormpsr.files import read_json, read_text, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure
 from stormpsr.yaml_loader import read_yaml
 
-BoxFormat = Literal["coco", "yolo"]
+BoxFormat = Literal["coco", "yolo", "cvat", "label-studio"]
 
 
 # ---------------------------------------------------------------------- out
@@ -38,17 +54,23 @@ def export_boxes(
     box_format: BoxFormat,
     *,
     negative_ratio: float = 0.0,
+    unlabelled: Mapping[str, Sequence[AnnotatedFrame]] = MappingProxyType({}),
     copy: bool = False,
 ) -> dict[str, dict[str, int]]:
-    """Write data sets, by split; images are linked unless copies are wanted. Returns counts per split."""
+    """Write images and boxes, by split; images are linked unless copies are wanted. Returns counts per split.
+
+    unlabelled: frames of recordings in which nobody has drawn boxes.
+    """
     if box_format not in get_args(BoxFormat):
         raise InputError(f"unknown format {box_format!r}", cure=f"choose one of: {', '.join(get_args(BoxFormat))}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another folder, or delete it")
+    if box_format in ("cvat", "label-studio"):
+        raise InputError(f"{box_format} takes whole recordings", cure="use export_recordings")
     counts: dict[str, dict[str, int]] = {}
     with replacing_folder(out) as draft:
         for split, frames in splits.items():
-            others = chosen_negatives(frames, negative_ratio)
+            others = [*chosen_negatives(frames, negative_ratio), *unlabelled.get(split, ())]
             chosen = [*frames.readable, *others, *frames.images]
             coco = _placed_images(draft / "images" / split, chosen, frames.procedure, copy)
             if box_format == "coco":
@@ -117,38 +139,139 @@ def _write_yolo_names(draft: Path, out: Path, splits: list[str], procedure: Proc
     write_text(draft / "data.yaml", text)
 
 
+def export_recordings(
+    out: Path,
+    folders: Sequence[RecordingFolder],
+    procedure: Procedure,
+    box_format: Literal["cvat", "label-studio"],
+    *,
+    every: int = 1,
+    copy: bool = False,
+) -> dict[str, dict[str, int]]:
+    """Write whole recordings for a tool that shows videos, with the boxes that they have. Returns counts by recording.
+
+    every: of a folder of images, Label Studio gets every so many as a task of its own, and all that have a box.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError("the output is there already", path=out, cure="choose another folder, or delete it")
+    tasks: list[Any] = []
+    counts: dict[str, dict[str, int]] = {}
+    kinds: set[bool] = set()
+    with replacing_folder(out) as draft:
+        for folder in folders:
+            recording, source = ToolRecording(folder, procedure), frames_of(folder)
+            boxes = _boxes_of(folder, recording)
+            if folder.name in counts:
+                raise InputError(f"two recordings are called {folder.name!r}", cure="export one split at a time")
+            counts[folder.name] = {"images": len(recording.numbers), "boxes": len(boxes)}
+            is_video = isinstance(source, Video)
+            kinds.add(is_video)
+            if is_video:
+                place = f"videos/{folder.name}{source.path.suffix.lower()}"
+                _place(source.path, draft / place, copy)
+                tasks.append(label_studio_task(recording, boxes, place, None))
+            by_frame = {box.frame: box for box in boxes}
+            for number, frame in enumerate(() if is_video else recording.numbers):
+                file = source.file(frame)
+                assert file is not None
+                if box_format == "cvat":
+                    _place(file, draft / "images" / folder.name / frame_name(frame, extension=file.suffix), copy)
+                elif number % every == 0 or frame in by_frame:
+                    place = f"images/{folder.name}_{frame_name(frame, extension=file.suffix)}"
+                    _place(file, draft / place, copy)
+                    shown = [by_frame[frame]] if frame in by_frame else []
+                    tasks.append(label_studio_task(recording, shown, place, frame))
+            if box_format == "cvat":
+                write_text(draft / f"{folder.name}.xml", cvat_text(recording, boxes))
+        if box_format == "label-studio":
+            if len(kinds) > 1:
+                cure = "export videos and folders of images apart, with --split"
+                raise InputError("a project of Label Studio has videos or images, not both", cure=cure)
+            write_json(draft / LABEL_STUDIO_FILE, tasks, indent=1)
+            write_text(draft / "labels.xml", label_studio_config(procedure, video=True in kinds))
+    return counts
+
+
+def _boxes_of(folder: RecordingFolder, recording: ToolRecording) -> list[ToolBox]:
+    frames = frames_in([folder], recording.procedure).readable
+    return [
+        ToolBox(folder.name, frame.frame, recording.size, frame.state_class, frame.box)
+        for frame in frames
+        if frame.box is not None
+    ]
+
+
+def _place(file: Path, target: Path, copy: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if copy:
+        shutil.copyfile(file, target)
+    else:
+        target.symlink_to(file.resolve())
+
+
 # ---------------------------------------------------------------------- back in
+LABEL_STUDIO_FILE = "tasks.json"
 _Row = tuple[str, Path, tuple[int, int], int, Box]  # file name, where it is said, image size, state class, box
 
 
-def read_exchange(folder: Path, procedure: Procedure) -> dict[str, Coco]:
-    """The boxes of an exported data set, whichever of the two formats it has, by recording."""
-    rows = _read_yolo if (folder / "data.yaml").is_file() else _read_coco
+def read_exchange(source: Path, procedure: Procedure, recordings: Sequence[RecordingFolder] = ()) -> dict[str, Coco]:
+    """The boxes of a file or folder that a tool wrote, in whichever of the formats, by recording.
+
+    recordings: those that the boxes may belong to; CVAT and Label Studio need them.
+    """
     found: dict[str, Coco] = defaultdict(lambda: Coco(categories=state_categories(procedure)))
     images: dict[tuple[str, int], CocoImage] = {}
-    for name, path, size, state_class, box in rows(folder, procedure):
+    for box in _read_any(source, procedure, ToolRecordings.of(recordings, procedure)):
+        coco, place = found[box.recording], (box.recording, box.frame)
+        if place not in images:
+            images[place] = CocoImage(box.frame, frame_name(box.frame), *box.size)
+            coco.images.append(images[place])
+        coco.boxes.append(CocoBox(images[place], box.state_class, box.box))
+    return dict(found)
+
+
+def _read_any(source: Path, procedure: Procedure, recordings: ToolRecordings) -> Iterator[ToolBox]:
+    if source.is_file():
+        yield from _read_file(source, procedure, recordings)
+    elif (source / "data.yaml").is_file():
+        yield from _by_name(_read_yolo(source, procedure))
+    else:
+        files = sorted((source / "annotations").glob("*.json")) or sorted(source.glob("*.json"))
+        files = files or sorted(source.glob("*.xml"))
+        if not files:
+            cure = "a COCO set has annotations/*.json, a YOLO set data.yaml, CVAT *.xml, Label Studio *.json"
+            raise InputError("there are no boxes here", path=source, cure=cure)
+        for file in files:
+            yield from _read_file(file, procedure, recordings)
+
+
+def _read_file(path: Path, procedure: Procedure, recordings: ToolRecordings) -> Iterator[ToolBox]:
+    if path.suffix.lower() == ".xml":
+        yield from read_cvat(path, recordings)
+    elif path.suffix.lower() != ".json":
+        cure = "give .xml of CVAT, .json of Label Studio or COCO, or the folder of a YOLO set"
+        raise InputError("this is no file of boxes", path=path, cure=cure)
+    elif isinstance(read_json(path), list):  # COCO is a table
+        yield from read_label_studio(path, recordings)
+    else:
+        yield from _by_name(_read_coco(path, procedure))
+
+
+def _by_name(rows: Iterable[_Row]) -> Iterator[ToolBox]:
+    """Boxes whose recording and frame are those of their image's name."""
+    for name, path, size, state_class, box in rows:
         # `<recording>_<frame>.jpg`; tools may put something before or after, such as a hash
         match = re.fullmatch(r"(.+)_(\d{4,9})(?:_jpg|_png)?", name.split(".")[0])
         if match is None:
             cure = "images are called RECORDING_FRAME.jpg, as the export calls them"
             raise InputError(f"{name!r} names no recording and frame", path=path, cure=cure)
-        coco, frame = found[match[1]], int(match[2])
-        if (match[1], frame) not in images:
-            images[match[1], frame] = CocoImage(frame, frame_name(frame), *size)
-            coco.images.append(images[match[1], frame])
-        coco.boxes.append(CocoBox(images[match[1], frame], state_class, box))
-    return dict(found)
+        yield ToolBox(match[1], int(match[2]), size, state_class, box)
 
 
-def _read_coco(folder: Path, procedure: Procedure) -> Iterator[_Row]:
-    files = sorted((folder / "annotations").glob("*.json")) or sorted(folder.glob("*.json"))
-    if not files:
-        cure = "a COCO set has annotations/*.json, a YOLO set has data.yaml"
-        raise InputError("there are no boxes here", path=folder, cure=cure)
-    for path in files:
-        for image in read_state_images(path, procedure):
-            if image.state_class is not None:
-                yield image.file.name, path, (image.width, image.height), image.state_class, image.box
+def _read_coco(path: Path, procedure: Procedure) -> Iterator[_Row]:
+    for image in read_state_images(path, procedure):
+        if image.state_class is not None:
+            yield image.file.name, path, (image.width, image.height), image.state_class, image.box
 
 
 def _read_yolo(folder: Path, procedure: Procedure) -> Iterator[_Row]:

@@ -47,11 +47,14 @@ class RecordingFolder:
         if stated is not None:
             return stated
         folder = self.frames_folder()
-        if folder is None:
-            return None
-        # the last frame's number counts, not the number of files: label frames are numbers
-        numbers = [int(entry.stem) for entry in folder.iterdir() if _is_image(entry) and is_frame_number(entry.stem)]
-        return max(numbers) + 1 if numbers else None
+        return None if folder is None else frames_shown(folder)
+
+
+def frames_shown(folder: Path) -> int | None:
+    """How many frames a folder of images goes up to; None if its images are not called after numbers."""
+    # the last frame's number counts, not the number of files: label frames are numbers
+    numbers = [int(entry.stem) for entry in folder.iterdir() if _is_image(entry) and is_frame_number(entry.stem)]
+    return max(numbers) + 1 if numbers else None
 
 
 def split_named(name: str) -> str | None:

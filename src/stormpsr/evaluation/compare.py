@@ -154,6 +154,28 @@ def _pair(values: Any) -> Any:
     return first, second
 
 
+# ---------------------------------------------------------------------- words
+# With n recordings that all speak for the same set, chance alone would do so once in 2^(n-1) times: six make one in 32.
+_FEWEST_TO_TELL = 6
+
+
+def verdict(comparison: Comparison, metric: MetricName = "f1") -> str:
+    """Which of the two is better, in a sentence that says no more than the recordings do."""
+    found = next(one for one in comparison.metrics if one.metric == metric)
+    (first, second), (name, digits) = comparison.names, METRICS[metric]
+    if found.difference is None:
+        return f"{name} cannot be compared: one of the two recognises nothing"
+    values = f"{name} {number(found.second, digits)} instead of {number(found.first, digits)}"
+    on = f"on {comparison.n_recordings} recording{'s' if comparison.n_recordings != 1 else ''}"
+    told = f"{values} {on}, difference {difference_cell(found)}"
+    if comparison.n_recordings < _FEWEST_TO_TELL:
+        return f"too few recordings to tell which is better ({_FEWEST_TO_TELL} are the least): {told}"
+    if not found.is_certain:
+        return f"no difference can be told: {told}"
+    better = found.difference < 0 if metric == "delay_seconds" else found.difference > 0
+    return f"{second if better else first} is better: {told}"
+
+
 # ---------------------------------------------------------------------- tables
 def difference_cell(difference: Difference) -> str:
     """`+0.021 (-0.004 to 0.046)`"""

@@ -299,6 +299,59 @@ def _delay(one: Scored) -> float:
     return np.inf if one.delay_seconds is None else one.delay_seconds
 
 
+# ---------------------------------------------------------------------- all of it
+FEW_RECORDINGS = 10  # what is chosen or compared on fewer may hold for these alone
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A method with the best of its settings."""
+
+    scored: Sequence[Scored]  # everything that was tried
+    chosen: Scored
+    summary: GroupSummary  # of what was chosen, with intervals over the recordings
+    alarms: Alarms | None
+
+
+def tune_methods(
+    model: RecognizerModel,
+    recordings: Sequence[LabelledPredictions],
+    methods: Sequence[str],
+    *,
+    objective: Objective = "f1",
+    max_delay: float | None = None,
+    slack: float = 0.005,
+    among: int = 1,
+    most_false_alarms: float = 4.0,
+    scratch: Path | None = None,
+    learn: bool = True,
+    on_note: Callable[[str], None] = lambda note: None,
+    on_progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+) -> dict[str, Tuned]:
+    """The best settings of methods. `learn`: a method that learns also keeps what it learns, in the model's folder."""
+    found: dict[str, Tuned] = {}
+    for name in dict.fromkeys(map(model.method_or_fallback, methods)):
+        fitting = cross_fitted(model, name, recordings, on_note, scratch=scratch, on_progress=on_progress)
+        with fitting as (parts, tried):
+            scored = score_settings(parts, name, tried, on_progress=partial(on_progress, f"tuning {name}"))
+            best = choose(scored, objective, max_delay=max_delay, slack=slack, among=among)
+            settings, alarms = choose_alarms(parts, name, best.settings, most_false_alarms)
+            best = replace(best, settings=settings)
+            found[name] = Tuned(scored, best, summary_of(parts, name, settings), alarms)
+            if learns_from(name, recordings) and learn:
+                # what was chosen without a recording is used with all of them
+                told = partial(on_progress, f"{name} learns from all recordings")
+                decoder_class = resolve_method(name).decoder_class
+                decoder_class.fit(recordings, model.procedure, best.settings, model.path, told)
+    return found
+
+
+def default_of(model: RecognizerModel, tuned: Mapping[str, Tuned], objective: Objective) -> str | None:
+    """The method that is to decide. Only a comparison of all says so; one that has not learned is none to compare."""
+    ready = {name: own.chosen for name, own in tuned.items() if getattr(own.chosen.settings, "fitted", True)}
+    return best_method(ready, objective) if set(tuned) >= set(model.methods) else None
+
+
 # ---------------------------------------------------------------------- keeping
 def store_tuned(
     model: RecognizerModel, chosen: Mapping[str, Scored], about: Mapping[str, Any], default: str | None = None

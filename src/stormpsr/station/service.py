@@ -216,7 +216,7 @@ class Station:
             self.alarms.apply(record)
             if record.kind in _LOGGED:
                 self._log.appendleft(log_line(record))
-            if record.kind == "alarm":
+            if record.kind in ("alarm", "correction"):
                 self._begin_clip(record)
         self._news()
         return found
@@ -251,30 +251,37 @@ class Station:
             return {}
         return {name: hashlib.sha256(content).hexdigest()}
 
-    def _begin_clip(self, alarm: Record) -> None:
-        if self._ring and alarm.data["alarm"] not in ("camera_lost", "dark", "frozen"):
-            self.clips_due.add(alarm.id)
-            self._clip_at.append((self._clock(), alarm))
+    def _begin_clip(self, record: Record) -> None:
+        """A clip of what led to an alarm; and of what an operator corrects, to learn from."""
+        if self._ring and record.data.get("alarm") not in ("camera_lost", "dark", "frozen"):
+            if record.kind == "alarm":
+                self.clips_due.add(record.id)
+            self._clip_at.append((self._clock(), record))
 
     def _finish_clips(self) -> None:
         """Make the clips whose time is over; they are recorded when they are complete."""
         before, after = self.settings.clip_seconds
-        for began, alarm in [item for item in self._clip_at if self._clock() - item[0] >= after]:
-            self._clip_at.remove((began, alarm))
+        for began, record in [item for item in self._clip_at if self._clock() - item[0] >= after]:
+            self._clip_at.remove((began, record))
             images = [(at, image) for at, image in self._ring if began - before <= at]
-            self._clips.submit(self._write_clip, alarm, images)
+            self._clips.submit(self._write_clip, record, began, images)
 
-    def _write_clip(self, alarm: Record, images: list[tuple[float, bytes]]) -> None:
-        name = f"{alarm.unit or 0:06d}-{alarm.id:08d}-clip.mp4"
+    def _write_clip(self, record: Record, began: float, images: list[tuple[float, bytes]]) -> None:
+        name = f"{record.unit or 0:06d}-{record.id:08d}-clip.mp4"
+        if not images:
+            self.clips_due.discard(record.id)
+            return
         try:
             write_clip(self.records.evidence / name, images)
             digest = hashlib.sha256((self.records.evidence / name).read_bytes()).hexdigest()
+            kind = "clip" if record.kind == "alarm" else "correction_clip"
+            about = {record.kind: record.id, "clip": name, "seconds_before": round(began - images[0][0], 3)}
             with self._lock:
-                self._record(Entry("clip", {"alarm": alarm.id, "clip": name, "files": {name: digest}}, alarm.unit))
+                self._record(Entry(kind, {**about, "files": {name: digest}}, record.unit))
         except (StormPSRError, OSError) as error:
             self.problem = str(error)
         finally:
-            self.clips_due.discard(alarm.id)
+            self.clips_due.discard(record.id)
 
     # ------------------------------------------------------------------ frames
     def see(self, frame: Frame, *, arrived: float | None = None, dropped: int = 0) -> None:

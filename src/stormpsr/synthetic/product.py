@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from stormpsr.errors import InputError
-from stormpsr.procedure.model import Procedure
+from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.procedure.reader import PRODUCT_KEYS, check_procedure
 from stormpsr.synthetic.meshes import PRIMITIVES, Mesh, load_mesh, merge, pose_matrix
 from stormpsr.yaml_loader import ComplaintError, Document, guess, read_yaml, validate
@@ -128,12 +128,7 @@ class Product:
     @classmethod
     def load(cls, source: str | Path) -> Product:
         """A shipped product by name, or one from a YAML file; an `InputError` names the line of what is wrong."""
-        path = Path(source)
-        if source in shipped_products():
-            path = Path(__file__).with_name("products") / f"{source}.yaml"
-        if not path.is_file():
-            known = ", ".join(shipped_products())
-            raise InputError(f"no product {str(source)!r}", cure=f"give the path of a YAML file or one of: {known}")
+        path = product_path(source)
         document = read_yaml(path, as_text=True)
         if not isinstance(document.data, dict):
             raise InputError("the file holds no product", path=path, line=1, cure="see the documentation on products")
@@ -147,6 +142,13 @@ class Product:
     @property
     def n_components(self) -> int:
         return len(self.parts)
+
+    def summary(self) -> str:
+        """A product in half a line."""
+        length, width, height = (round(1000 * float(side)) for side in self.bounds_23[1] - self.bounds_23[0])
+        n_wrong = sum(len(part.wrong_poses) for part in self.parts)
+        n_states = sum(state.bits is not None for state in self.procedure.states)
+        return f"{len(self.parts)} parts, {n_states} states, {n_wrong} wrong poses, {length} x {width} x {height} mm"
 
     def part(self, name: str) -> Part:
         return self.parts[self.procedure.component_index[name]]
@@ -275,6 +277,46 @@ class _File(_Table):
 def shipped_products() -> list[str]:
     """Names of the products that come with the package."""
     return sorted(path.stem for path in Path(__file__).with_name("products").glob("*.yaml"))
+
+
+def product_path(source: str | Path) -> Path:
+    """The file of a shipped product by name, or the one that is given."""
+    path = Path(source)
+    if str(source) in shipped_products():
+        path = Path(__file__).with_name("products") / f"{source}.yaml"
+    if not path.is_file():
+        known = ", ".join(shipped_products())
+        raise InputError(f"no product {str(source)!r}", cure=f"give the path of a YAML file or one of: {known}")
+    return path
+
+
+def product_warnings(product: Product) -> list[str]:
+    """What is allowed in a product, but hardly meant: mostly a wrong unit, or a pose that was forgotten."""
+    found = []
+    low, high = product.bounds_23
+    length = float(np.max(high - low))
+    if not 0.03 <= length <= 0.6:
+        found.append(
+            f"the finished product is {1000 * length:.0f} mm long: the camera is made for 30 to 600 mm; see 'unit'"
+        )
+    if abs(float(low[2])) > 0.005:
+        found.append(f"the finished product stands {1000 * float(low[2]):+.0f} mm above the table, not on z = 0")
+    middle = (low + high)[:2] / 2
+    if float(np.abs(middle).max()) > max(0.25 * length, 0.01):
+        x, y = (1000 * float(value) for value in middle)
+        found.append(f"the middle of the finished product is at ({x:.0f}, {y:.0f}) mm, not around the origin")
+    found += [
+        f"{part.name!r} is {2000 * part.radius:.1f} mm large: nobody will see it; see 'unit' or 'scale'"
+        for part in product.parts
+        if 2 * part.radius < 0.004
+    ]
+    can_be_wrong = any(part.wrong_poses for part in product.parts)
+    has_error_class = any(state.kind is StateKind.ERROR for state in product.procedure.states)
+    if has_error_class and not can_be_wrong:
+        found.append("there is an error class, but no part has a wrong pose: add some under 'wrong'")
+    if can_be_wrong and not has_error_class:
+        found.append("parts have wrong poses, but the procedure has no error class: add 'error' to 'states'")
+    return found
 
 
 class _Reader:

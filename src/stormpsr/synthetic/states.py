@@ -25,8 +25,8 @@ from stormpsr import __version__
 from stormpsr.data.coco import ANNOTATIONS_FILE, UNLISTED, Coco, CocoBox, CocoImage, state_categories
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError
-from stormpsr.files import replacing_folder, write_json
-from stormpsr.procedure.model import StateBits, StateKind
+from stormpsr.files import replacing, replacing_folder, write_json
+from stormpsr.procedure.model import StateBits, StateKind, bit_string
 from stormpsr.synthetic import motion
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
 from stormpsr.synthetic.look import Look
@@ -103,6 +103,32 @@ def state_timeline(product: Product, bits: Sequence[int], seed: int, hands: floa
     )
 
 
+def sheet_timeline(product: Product, bits: Sequence[int], wrong_choice: int = 0) -> Timeline:
+    """A timeline of one frame that shows a state from the person's side, nothing else on the table, no hands."""
+    n = product.n_components
+    places = [{0: PartPlace.AWAY, 1: PartPlace.SEATED, -1: PartPlace.WRONG}[bit] for bit in bits]
+    middle_3 = product.bounds_23.mean(axis=0)
+    radius = float(np.linalg.norm(product.bounds_23[1] - product.bounds_23[0]) / 2)
+    elevation, azimuth = np.deg2rad(38.0), np.deg2rad(-60.0)
+    away = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+    eye_44, nothing_44 = np.eye(4, dtype=np.float32), np.tile(np.eye(4, dtype=np.float32), (2, 1, 1))
+    return Timeline(
+        fps=product.procedure.fps,
+        camera_pose_F44=look_at(middle_3 + max(1.9 * radius, 0.1) * away, middle_3)[None],
+        object_pose_F44=eye_44[None],
+        part_place_FC=np.array([places], dtype=np.uint8),
+        part_pose_FC44=np.tile(eye_44, (1, n, 1, 1)),
+        wrong_choice_FC=np.full((1, n), wrong_choice, dtype=np.uint8),
+        hand_pose_FH44=nothing_44[None],
+        hand_curl_FH=np.zeros((1, 2), dtype=np.float32),
+        hand_visible_FH=np.zeros((1, 2), dtype=np.bool_),
+        elbow_FH3=np.zeros((1, 2, 3), dtype=np.float32),
+        tool_pose_F44=eye_44[None],
+        tool_visible_F=np.zeros(1, dtype=np.bool_),
+        activity_F=np.zeros(1, dtype=np.uint8),
+    )
+
+
 def look_at(eye_3: NDArray[np.floating], target_3: NDArray[np.floating], roll_degrees: float = 0.0) -> Floats:
     """A camera pose at `eye_3` that looks at `target_3`, with the world's z up in the image."""
     return motion.look_at(eye_3, target_3).astype(np.float32) @ pose_matrix((0, 0, 0), (0, 0, roll_degrees))
@@ -164,6 +190,44 @@ def _random_hands(
         poses[side, :3, 3] = tip - forward * 0.15
     curls = rng.uniform(0.15, 0.75, 2).astype(np.float32)
     return poses, elbows, curls, rng.random(2) < hands
+
+
+def draw_sheet(product: Product, out: Path, *, size: int = 200, seed: int = 0) -> int:
+    """Write an image of all states, then of every part in each wrong pose with all that it needs; how many they are."""
+    from PIL import Image, ImageDraw
+
+    procedure = product.procedure
+    shown: list[tuple[str, Sequence[int], int]] = [
+        (state.name if state.name != bit_string(state.bits) else f"{state.state_class}: {state.name}", state.bits, 0)
+        for state in procedure.states
+        if state.bits is not None
+    ]
+    for k, part in enumerate(product.parts):
+        with_it = [state.bits for state in procedure.states if state.bits is not None and state.bits[k] == 1]
+        if with_it:
+            fewest = min(with_it, key=sum)
+            bits = tuple(-1 if place == k else bit for place, bit in enumerate(fewest))
+            shown += [(f"{part.name}: {wrong.name}", bits, n) for n, wrong in enumerate(part.wrong_poses)]
+    if not shown:
+        raise InputError(f"{procedure.name!r} has no states to draw", cure="list them under 'states'")
+    columns, strip = min(6, len(shown)), 18
+    sheet = Image.new("RGB", (columns * size, -(-len(shown) // columns) * (size + strip)), (24, 24, 24))
+    draw = ImageDraw.Draw(sheet)
+    renderer = Renderer(product, Look.draw(product, seed), size)
+    try:
+        for number, (name, bits, choice) in enumerate(shown):
+            x, y = (number % columns) * size, (number // columns) * (size + strip)
+            frame = renderer.render(sheet_timeline(product, bits, choice), 0)
+            sheet.paste(Image.fromarray(frame.image), (x, y))
+            text = name
+            while draw.textlength(text) > size - 6:
+                text = f"{text.removesuffix('...')[:-1]}..."
+            draw.text((x + 3, y + size + 3), text, fill=(240, 120, 110) if -1 in bits else (230, 230, 230))
+    finally:
+        renderer.close()
+    with replacing(out) as draft:
+        sheet.save(draft, "PNG", optimize=True)
+    return len(shown)
 
 
 STATES_FILE = "states.json"

@@ -6,7 +6,7 @@ checkpoint. What is there already is used again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from stormpsr.config import ClipConfig, Config, TemporalTrainingConfig
 from stormpsr.data.embedding_store import EmbeddingStore, Precision, read_clips
@@ -73,6 +73,7 @@ class Run:
     options: FitOptions = field(default_factory=FitOptions)
     on_progress: OnProgress = ignore_progress
     cache_folder: Path | None = None  # decoded frames and embeddings, to share; inside the run's folder if not given
+    start: Checkpoint | None = None  # a trained stream: networks begin with those of its tensors that fit them
 
     def stage(self, name: StageName) -> StageFolder:
         return StageFolder(self.folder / name)
@@ -233,13 +234,31 @@ def _new_encoder(run: Run, locator_folder: Path | None) -> tuple[SpatialEncoder,
     """An encoder before its training, and the digest of the locator that it took over, if any."""
     torch.manual_seed(run.config.seed)
     encoder = build_encoder(run.config.encoder)
+    start = {} if run.start is None else run.start.tensors
+    # where the assembly is, a detector or a stage before has learnt on these very recordings
+    begin_with(encoder, {name: start[name] for name in start if not name.startswith("encoder.locator.")}, "encoder.")
     if encoder.locator is None or is_detector(run.config.encoder.weights):
-        return encoder, None
+        return encoder, digest_of(start) if start else None
     if locator_folder is None:
         raise InputError("the encoder looks at a crop, but nobody says where", cure="train the locator first")
     located = load_checkpoint(locator_folder)
     encoder.locator.load_state_dict(located.locator().state_dict())
     return encoder, digest_of(located.tensors)
+
+
+def begin_with(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> int:
+    """Take over the tensors of a trained network that fit by name and shape; how many did.
+
+    What does not fit begins anew: a network for another number of components keeps what it knows of images.
+    """
+    own = network.state_dict()
+    fitting = {
+        name: tensors[f"{prefix}{name}"].to(tensor.dtype)
+        for name, tensor in own.items()
+        if f"{prefix}{name}" in tensors and tensors[f"{prefix}{name}"].shape == tensor.shape
+    }
+    network.load_state_dict({**own, **fitting})
+    return len(fitting)
 
 
 def _keep_encoder(run: Run, locator_folder: Path | None) -> Path:
@@ -395,6 +414,7 @@ def train_temporal(run: Run, encoder_folder: Path) -> Path:
     make_dataset = partial(_clips, run, config.train_temporal, recordings, read)
     torch.manual_seed(config.seed)
     temporal = build_temporal(config, run.data.procedure.n_components)
+    begin_with(temporal, {} if run.start is None else run.start.tensors, "temporal.")
     validation = ValidationClips(run.data.val, run.data.procedure, config)
     task = TemporalTask(temporal, encoder, config, make_dataset, validation, val_stores)
     return _fit(run, "temporal", task, digest_of(checkpoint.tensors))

@@ -1,0 +1,101 @@
+"""What operators corrected, as recordings to learn from."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stormpsr.cli.main import main
+from stormpsr.data.audit import audit_labels
+from stormpsr.data.labels import read_rows
+from stormpsr.data.layouts import find_recordings
+from stormpsr.data.recording import open_recording
+from stormpsr.errors import InputError
+from stormpsr.station.export import export_corrections
+
+CHASSIS, PIN = 3, 6  # installations of the vehicle; components 1 and 2
+
+
+def finish_clips(bench: Any) -> None:
+    """Frames until all clips are written."""
+    began = time.monotonic()
+    wanted = len(bench.records.find("kind = 'correction'"))
+    while len(bench.records.find("kind = 'correction_clip'")) < wanted:
+        bench.see()
+        assert time.monotonic() - began < 60
+
+
+def test_a_missed_step_becomes_a_recording_in_which_the_part_is_there(bench: Any, tmp_path: Path) -> None:
+    bench.station.start_unit("A-1", None)
+    for _ in range(4):
+        bench.see()
+    bench.station.correct_step(CHASSIS, "done")
+    finish_clips(bench)
+    found = export_corrections(bench.folder, tmp_path / "out", bench.procedure)
+    ((name, n_frames),) = found.recordings.items()
+    assert (found.n_corrections, found.left_out) == (1, {})
+    (folder,) = find_recordings(tmp_path / "out")
+    assert (folder.name, folder.split) == (name, "train")
+    recording = open_recording(folder, bench.procedure)
+    assert recording.n_frames == n_frames
+    assert (recording.states_FC[:, 1] == 1).all()  # the operator's word, for the last seconds before it
+    assert (recording.states_FC[:, 2] == 0).all()
+    about = json.loads((folder.path / "recording.json").read_text())
+    assert about["labelled_by"] == "operator"
+    (_, head), (_, row) = read_rows(folder.path / "corrections.csv")
+    assert dict(zip(head, row, strict=True))["component"] == "front chassis"
+    assert row[2:4] == ["0", "1"]
+    assert audit_labels(tmp_path / "out", bench.procedure).n_errors == 0
+
+
+def test_what_the_camera_saw_and_was_not_there_never_was(bench: Any, tmp_path: Path) -> None:
+    bench.station.start_unit(None, None)
+    bench.see(done=[CHASSIS])
+    for _ in range(3):
+        bench.see()
+    bench.station.correct_step(CHASSIS, "open")
+    finish_clips(bench)
+    export_corrections(bench.folder, tmp_path / "out", bench.procedure)
+    (folder,) = find_recordings(tmp_path / "out")
+    recording = open_recording(folder, bench.procedure)
+    assert (recording.states_FC[:, 1] == 0).all()
+    assert recording.steps == ()
+
+
+def test_a_word_that_was_taken_back_is_none(bench: Any, tmp_path: Path) -> None:
+    bench.station.start_unit(None, None)
+    bench.see()
+    bench.station.correct_step(CHASSIS, "done")
+    bench.station.undo()
+    finish_clips(bench)
+    found = export_corrections(bench.folder, tmp_path / "out", bench.procedure)
+    assert (found.n_corrections, found.recordings) == (0, {})
+    assert not (tmp_path / "out").exists()
+
+
+def test_corrections_without_pictures_are_counted_and_say_why(
+    bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.station.start_unit(None, None)
+    bench.station.correct_step(CHASSIS, "done")  # before the first frame: there is nothing to show
+    bench.see()
+    bench.station.correct_step(PIN, "done")
+    while not bench.records.find("kind = 'correction_clip'"):
+        bench.see()
+    for clip in bench.records.evidence.glob("*.mp4"):
+        clip.unlink()
+    bench.procedure.save(bench.folder / "procedure.yaml")
+    assert main(["station", "export", str(bench.folder), "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert "2 corrections, 0 recordings made; nothing was written" in printed.out
+    assert "is left out: no clip was kept of it" in printed.err
+    assert "is left out: its clip was deleted since" in printed.err
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path, bench: Any) -> None:
+    with pytest.raises(InputError, match="there are no records here"):
+        export_corrections(tmp_path, tmp_path / "out", bench.procedure)
