@@ -1,8 +1,8 @@
 """One recording in work: its document, every change ever made to it, and the label files that follow from it.
 
 A change is first appended to `annotation.journal.jsonl` and forced onto the disk, then the label files are replaced,
-each in one move. Whoever starts again after a crash finds the journal at least as new as the files, and makes them anew.
-`annotation.json` says in a few words how far the recording is. All four lie beside the labels.
+each in one move. Whoever starts again after a crash finds the journal at least as new as the files, and makes them
+anew. `annotation.json` says in a few words how far the recording is. All four lie beside the labels.
 
 Label files that somebody else has changed meanwhile count: they are taken over as one more change, which can be undone.
 """

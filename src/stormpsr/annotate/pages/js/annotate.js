@@ -216,6 +216,12 @@ function nextProposal() {
 
 const leastSure = () => [...proposals.unsure].filter(([, last]) => last >= doc.labelled_until).sort((a, b) => b[2] - a[2]);
 
+function goLeastSure() {
+  const [first] = leastSure();
+  if (first) goFrame(first[0]);
+  else toast(t("unsure.none"), { seconds: 2 });
+}
+
 // ---- keys
 
 const COMMANDS = [
@@ -237,7 +243,6 @@ const COMMANDS = [
     ["ArrowUp", "previous_change", () => jumpTo(changeFrames(), -1, "jump.none")],
     ["ArrowDown", "next_change", () => jumpTo(changeFrames(), 1, "jump.none")],
     ["u", "unlabelled", () => (doc.labelled_until >= about.n_frames ? toast(t("jump.all_labelled"), { seconds: 2 }) : goFrame(doc.labelled_until))],
-    ["h", "least_sure", () => { const [first] = leastSure(); if (first) goFrame(first[0]); else toast(t("unsure.none"), { seconds: 2 }); }],
   ]],
   ["label", [
     ["m", "mark", () => here("mark")],
@@ -250,6 +255,7 @@ const COMMANDS = [
   ]],
   ["model", [
     ["n", "next_proposal", nextProposal],
+    ["h", "least_sure", goLeastSure],
     ["Enter", "accept", () => settle("accept")],
     ["Backspace", "reject", () => settle("reject")],
     ["b", "accept_box", () => here("accept_box")],
@@ -307,8 +313,7 @@ function onKey(event) {
   }
   const onButton = event.target.closest?.("button, a") && (event.key === "Enter" || event.key === " ");
   if (onButton) return; // Enter and space press what has the focus
-  const plain = event.key.length === 1 ? event.key : event.key;
-  const named = `${event.altKey ? "alt+" : ""}${event.shiftKey && (event.key.length > 1 || /[A-Z]/.test(event.key)) ? "shift+" : ""}${plain}`;
+  const named = `${event.altKey ? "alt+" : ""}${event.shiftKey && (event.key.length > 1 || /[A-Z]/.test(event.key)) ? "shift+" : ""}${event.key}`;
   const command = BY_KEY.get(named);
   if (command?.run) {
     event.preventDefault();
@@ -408,6 +413,7 @@ function showAll() {
   show($("#unsure-section"), about.has_model && proposals.unsure.length > 0);
   $("#unsure").replaceChildren(...leastSure().slice(0, 8).map(([first, , share]) => jumpRow(first, t("unsure.row", { share: percent(share) }), "")));
   show($("#finished"), Boolean(doc.finished));
+  $("#finished").classList.toggle("warn", Boolean(doc.finished?.errors));
   if (doc.finished) setText($("#finished"), doc.finished.errors ? t("finished.errors", { n: doc.finished.errors }) : t("finished.well"));
   for (const [name, can] of [["undo", doc.can_undo], ["redo", doc.can_redo]]) {
     const node = document.querySelector(`#actions [name=${name}]`);

@@ -78,9 +78,9 @@ export class Timeline {
       const nodes = [];
       for (const [first, end, value] of this.stretches(doc.states, k)) {
         if (value !== 0)
-          nodes.push(svg("rect", { x: this.x(first), width: this.x(end - first), y: "3", height: "16", class: VALUES[value] }));
+          nodes.push(svg("rect", { x: this.x(first), width: this.x(end - first), y: "12%", height: "76%", class: VALUES[value] }));
         if (first > 0)
-          nodes.push(svg("rect", { x: this.x(first), width: "2", y: "0", height: "22", class: "edge", "data-frame": first, "data-component": k }));
+          nodes.push(svg("rect", { x: this.x(first), width: "2", y: "0", height: "100%", class: "edge", "data-frame": first, "data-component": k }));
       }
       for (const step of proposed.filter((one) => one.component === k))
         nodes.push(this.flag(step));
@@ -89,21 +89,21 @@ export class Timeline {
       track.replaceChildren(...nodes);
     });
     const boxes = Object.entries(doc.boxes).map(([frame, box]) =>
-      svg("rect", { x: this.x(Number(frame)), width: `max(${this.x(1)}, 1px)`, y: box[4] ? "2" : "6", height: box[4] ? "14" : "6", class: box[4] ? "key" : "filled" }),
+      svg("rect", { x: this.x(Number(frame)), width: `max(${this.x(1)}, 1px)`, y: box[4] ? "10%" : "30%", height: box[4] ? "80%" : "40%", class: box[4] ? "key" : "filled" }),
     );
     this.boxRow.replaceChildren(...boxes.slice(0, 20000));
     this.until.style.width = `${(100 * Math.min(doc.labelled_until, this.last + 1)) / (this.last + 1)}%`;
   }
 
   flag(step) {
-    const group = svg("svg", { x: this.x(step.frame), y: "0", width: "14", height: "22", overflow: "visible" });
-    group.append(svg("path", { d: "M0 22V1h9l-3 4 3 4H0", class: `flag ${VALUES[step.value]}` }));
+    const group = svg("svg", { x: this.x(step.frame), y: "0", width: "14", height: "100%", overflow: "visible" });
+    group.append(svg("path", { d: "M0 40V1h9l-3 4 3 4H0", class: `flag ${VALUES[step.value]}` }));
     return group;
   }
 
   sign(problem) {
-    const group = svg("svg", { x: this.x(problem.frame), y: "3", width: "16", height: "16", overflow: "visible" });
-    group.append(svg("path", { d: "M0 0l8 8-8 8-8-8z", class: problem.kept ? "odd kept" : "odd" }));
+    const group = svg("svg", { x: this.x(problem.frame), y: "50%", width: "1", height: "1", overflow: "visible" });
+    group.append(svg("path", { d: "M0-7l7 7-7 7-7-7z", class: problem.kept ? "odd kept" : "odd" }));
     return group;
   }
 
