@@ -31,6 +31,7 @@ EXTRAS_OF: dict[str, tuple[str, ...]] = {
     "training": TORCH,
     "recognizer": TORCH,
     "runtime": (*TORCH, "onnx", "onnxscript", "onnxruntime"),
+    "annotate": ("starlette", "uvicorn", "httpx", "cv2", "av", "vtk", "trimesh", "simplejpeg"),
     "station": ("starlette", "uvicorn", "paho", "httpx", "cv2", "av"),
     "synthetic": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
     "cli": (*TORCH, "vtk", "trimesh", "matplotlib"),

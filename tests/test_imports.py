@@ -23,14 +23,14 @@ MODULES = {
 LAYERS = [
     *("errors", "files", "yaml_loader", "procedure", "data", "decoding"),
     *("evaluation.edit_distance", "evaluation.metrics", "evaluation.alarms", "evaluation.summary"),
-    *("config", "models", "detectors", "runtime", "training", "evaluation", "recognizer", "web", "station"),
+    *("config", "models", "detectors", "runtime", "training", "evaluation", "recognizer", "web", "station", "annotate"),
 ]
 SAME_LAYER = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
 # The rendered world stands beside the house: it knows what a procedure and a recording are, and nobody inside knows it.
 BESIDE = {"synthetic": ("errors", "files", "yaml_loader", "procedure", "data")}
 EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them
 EXCEPTIONS = {"stormpsr.data.sources": {"time"}}  # the frames of a webcam carry no times of their own
-CLOCK_READERS = ("web", "station")  # what happens there happens at a time of day
+CLOCK_READERS = ("web", "station", "annotate")  # what happens there happens at a time of day
 ROOT = ("", "__main__")  # the package itself, which only hands names on
 
 # What a light installation must be able to do, with numpy and the standard library alone.

@@ -15,6 +15,7 @@ import typer
 
 from stormpsr import __version__
 from stormpsr.cli import (
+    annotate,
     boxes,
     compare,
     data,
@@ -29,6 +30,7 @@ from stormpsr.cli import (
     model,
     oracle,
     procedure,
+    record,
     report,
     reproduce,
     run,
@@ -62,6 +64,8 @@ app.command("decode")(decode.decode_command)
 app.command("oracle")(oracle.oracle_command)
 app.add_typer(synth.app, name="synth")
 app.add_typer(data.app, name="data")
+app.command("record")(record.record_command)
+app.command("annotate")(annotate.annotate_command)
 app.add_typer(boxes.app, name="boxes")
 app.add_typer(detect.app, name="detect")
 app.command("demo")(demo.demo_command)

@@ -148,6 +148,7 @@ PACKAGES = {  # what a command looks for before it begins, by the extra that ins
     "plot": ("matplotlib", "sklearn"),
     "synth": ("vtk", "trimesh", "cv2", "simplejpeg", "PIL", "av"),
     "detect": _NETWORKS,
+    "annotate": ("starlette", "uvicorn", "cv2", "PIL", "av"),
     "station": ("starlette", "uvicorn"),
     "train": (*_NETWORKS, "lightning"),
     "edge": ("onnxruntime", "cv2", "PIL", "av"),

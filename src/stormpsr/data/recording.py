@@ -5,7 +5,7 @@ Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,7 +54,7 @@ class Recording(FrameSource):
         for frame in self.source.frames(start):
             yield Frame(frame.image, frame.index, frame.index / self.fps)
 
-    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
+    def images_at(self, numbers: Iterable[int]) -> Iterator[Image]:
         return self.source.images_at(numbers)
 
     def fingerprint(self) -> str:

@@ -63,8 +63,8 @@ class FrameSource(ABC):
         """The same without their times."""
         return (frame.image for frame in self.frames(start))
 
-    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
-        """Single frames; in ascending order they come fastest."""
+    def images_at(self, numbers: Iterable[int]) -> Iterator[Image]:
+        """Single frames; in ascending order they come fastest. The next number is asked for when the next image is."""
         raise InputError("single frames cannot be asked for", path=self.name)
 
     def numbers(self) -> Sequence[int]:
@@ -130,7 +130,7 @@ class ImageFolder(FrameSource):
             if number >= start:
                 yield Frame(read_image(file), number, (number - first) / fps)
 
-    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
+    def images_at(self, numbers: Iterable[int]) -> Iterator[Image]:
         return (read_image(self.file(number)) for number in numbers)
 
     def numbers(self) -> Sequence[int]:
@@ -225,7 +225,7 @@ class Video(FrameSource):
             of = f" of {self.n_frames}" if self.n_frames else ""
             raise InputError(f"the video ends too early, after {n_frames}{of} frames", path=self.name, cure=cure)
 
-    def images_at(self, numbers: Sequence[int]) -> Iterator[Image]:
+    def images_at(self, numbers: Iterable[int]) -> Iterator[Image]:
         """Jumps to the last place before each frame from which the video can be decoded."""
         stamps = self._stamps
         can_jump = None not in stamps and len(set(stamps)) == len(stamps)
@@ -253,6 +253,14 @@ class Video(FrameSource):
             packets = stream.container.demux(stream)
             stamps = [packet.pts for packet in packets if packet.size and not packet.is_discard]
         return stamps if None in stamps else sorted(stamps)
+
+    def times(self) -> list[float] | None:
+        """Seconds of every frame from the first, by the video's own stamps; None if it has none."""
+        stamps = self._stamps
+        if None in stamps:
+            return None
+        with self._stream() as stream:
+            return [float((stamp - stamps[0]) * stream.time_base) for stamp in stamps]
 
     def fingerprint(self) -> str:
         if self.is_live:

@@ -29,16 +29,20 @@ _LOGGED_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-
 
 def make_app(
     routes: Sequence[BaseRoute],
-    pages: Path,
+    pages: Path | Sequence[Path],
     access: Access,
     lifespan: Callable[[Any], AbstractAsyncContextManager[None]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Starlette:
-    """`pages`: the folder of static files; `login.html` in it is shown to whom a token is asked of."""
+    """`pages`: the folder of static files, or several, of which the first that has a file gives it.
+
+    `login.html` in it is shown to whom a token is asked of.
+    """
+    folders = [pages] if isinstance(pages, Path) else list(pages)
 
     def login_page() -> Response:
-        page = pages / "login.html"
-        return FileResponse(page, 401) if page.is_file() else HTMLResponse(_LOGIN, 401)
+        page = next((folder / "login.html" for folder in folders if (folder / "login.html").is_file()), None)
+        return HTMLResponse(_LOGIN, 401) if page is None else FileResponse(page, 401)
 
     async def login(request: Request) -> Response:
         token = request.query_params.get("token", "").strip()
@@ -52,7 +56,7 @@ def make_app(
         return response
 
     return Starlette(
-        routes=[Route("/login", login), Mount("/static", _Static(directory=pages, check_dir=False)), *routes],
+        routes=[Route("/login", login), Mount("/static", _Static(folders)), *routes],
         middleware=[Middleware(Security, access=access, clock=clock, login_page=login_page)],
         exception_handlers={HTTPException: _http_error, StormPSRError: _input_error},
         lifespan=lifespan,
@@ -61,6 +65,10 @@ def make_app(
 
 class _Static(StaticFiles):
     """Asked for again each time, and answered with 'not changed' by their ETag."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__(directory=folders[0], check_dir=False)
+        self.all_directories = list(folders)
 
     def file_response(self, *args: Any, **more: Any) -> Response:
         response = super().file_response(*args, **more)
