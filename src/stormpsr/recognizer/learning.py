@@ -339,7 +339,7 @@ class Learning:
         shown = next(s.state_class for s in self.procedure.states if s.bits is not None)
         classes_B, bits_BC = torch.full((n,), shown), torch.full((n, self.procedure.n_components), UNKNOWN)
         image_BSS3 = torch.zeros(n, size, size, 3, dtype=torch.uint8)
-        batch = Batch(image_BSS3, yes, ~yes, corners_B4, classes_B, bits_BC, 0)
+        batch = Batch(image_BSS3, yes, ~yes, corners_B4, classes_B, bits_BC, bits_BC, 0)
         detector.to(self.options.torch_device)
         moved = Batch._make([*(part.to(self.options.torch_device) for part in batch[:-1]), 0])
         detector.network.train()
