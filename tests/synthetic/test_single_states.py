@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stormpsr.data.images import read_image
 from stormpsr.errors import InputError
+from stormpsr.procedure.model import StepKind
+from stormpsr.station.service import step_pictures
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.states import StateRenderer, look_at, state_timeline
+from stormpsr.synthetic.states import StateRenderer, _steps_and_states, draw_step_pictures, look_at, state_timeline
 from stormpsr.synthetic.vtk_tools import require_opengl
 
 try:
@@ -98,3 +101,19 @@ def test_the_documented_product_from_mesh_files_is_drawn(tmp_path: Path) -> None
     assert np.all(frame.pixels_C > 20)
     assert wrong.pixels_C[1] > 20
     assert wrong.pixels_C[2] == 0
+
+
+def test_every_expected_step_has_an_image_with_its_change_marked(tmp_path: Path) -> None:
+    product = Product.load("vehicle")
+    expected = {step_id for variant in product.procedure.variants.values() for step_id in variant.expected}
+    assert draw_step_pictures(product, tmp_path / "pictures", size=64) == len(expected)
+    assert set(step_pictures(tmp_path, product.procedure)) == expected
+    image = read_image(tmp_path / "pictures" / "install front wheel assy.jpg").astype(int)
+    assert ((image[..., 0] > 190) & (image[..., 2] < 90)).any()  # the orange frame
+
+
+def test_a_part_that_carries_others_is_taken_off_after_them() -> None:
+    procedure = Product.load("vehicle").procedure
+    before, after = _steps_and_states(procedure)[procedure.step_id(3, StepKind.REMOVE)]  # the rear chassis
+    assert (before[3], after[3]) == (1, 0)
+    assert after[5] == after[6] == after[10] == 0  # its pins and wheels

@@ -241,6 +241,30 @@ def sheet_command(
     answer(as_json, {"path": str(out), "images": n}, f"{n} images: {out}")
 
 
+@app.command("pictures")
+def pictures_command(
+    product: ProductArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the images: MODEL/pictures.")],
+    size: SizeOption = 240,
+    seed: SeedOption = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw an image of every step, for the station's page.
+
+    Each shows what the step leads to, with what it changes marked. The station shows those in the model's folder.
+
+    Example: stormpsr synth pictures lamp.yaml --out models/lamp/pictures
+    """
+    need("drawing a product", "synth")
+    from stormpsr.synthetic.product import Product
+    from stormpsr.synthetic.states import draw_step_pictures
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError("the output is there already", path=out, cure="choose another output folder, or delete it")
+    n = draw_step_pictures(Product.load(product), out, size=size, seed=seed)
+    answer(as_json, {"folder": str(out), "images": n}, f"{n} images: {out}")
+
+
 @app.command("stats")
 def stats_command(
     folder: FolderArgument,

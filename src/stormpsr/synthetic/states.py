@@ -26,7 +26,7 @@ from stormpsr.data.coco import ANNOTATIONS_FILE, UNLISTED, Coco, CocoBox, CocoIm
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError
 from stormpsr.files import replacing, replacing_folder, write_json
-from stormpsr.procedure.model import StateBits, StateKind, bit_string
+from stormpsr.procedure.model import Procedure, StateBits, StateKind, Step, bit_string
 from stormpsr.synthetic import motion
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
 from stormpsr.synthetic.look import Look
@@ -230,7 +230,55 @@ def draw_sheet(product: Product, out: Path, *, size: int = 200, seed: int = 0) -
     return len(shown)
 
 
+def draw_step_pictures(product: Product, out: Path, *, size: int = 240, seed: int = 0) -> int:
+    """Write an image of every expected step into a folder: what it leads to, with what it changes marked; how many."""
+    from PIL import Image, ImageDraw
+
+    with replacing_folder(out) as draft:
+        draft.mkdir(exist_ok=True)
+        renderer = Renderer(product, Look.draw(product, seed), size)
+        try:
+            changes = _steps_and_states(product.procedure)
+            for step_id, (before, after) in changes.items():
+                images = [renderer.render(sheet_timeline(product, bits), 0).image for bits in (before, after)]
+                shown = Image.fromarray(images[1])
+                changed = np.abs(images[0].astype(int) - images[1]).max(axis=2) > _CHANGED_LEVELS
+                if changed.any():
+                    rows, columns = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
+                    corners = [columns[0] - 6, rows[0] - 6, columns[-1] + 6, rows[-1] + 6]
+                    ImageDraw.Draw(shown).rounded_rectangle(corners, radius=10, outline=(255, 149, 0), width=3)
+                step = product.procedure.step(step_id)
+                name = product.procedure.components[step.component_index].name
+                shown.save(draft / f"{step.kind.words} {name}.jpg", quality=88)
+        finally:
+            renderer.close()
+    return len(changes)
+
+
+def _steps_and_states(procedure: Procedure) -> dict[int, tuple[StateBits, StateBits]]:
+    """Each expected step, and the states before and after it: removals come first, and nothing loses what it needs."""
+    found: dict[int, tuple[StateBits, StateBits]] = {}
+    for variant in procedure.variants.values():
+        bits, left = variant.initial, sorted(map(procedure.step, variant.expected), key=lambda step: step.installs)
+        while left:
+            can = [s for s in left if procedure.apply(bits, s.id) != bits and _holds(procedure, bits, s)]
+            step = (can or left)[0]
+            left.remove(step)
+            after = procedure.apply(bits, step.id)
+            found.setdefault(step.id, (bits, after))
+            bits = after
+    return found
+
+
+def _holds(procedure: Procedure, bits: StateBits, step: Step) -> bool:
+    """Whether everything still has what it needs after a step."""
+    after = procedure.apply(bits, step.id)
+    needs = [choices for bit, choices in zip(after, procedure.needs.choices, strict=True) if bit]
+    return all(any(after[other] for other in choice) for choices in needs for choice in choices)
+
+
 STATES_FILE = "states.json"
+_CHANGED_LEVELS = 24  # by which a pixel differs from one image to the next: more than noise
 _IMAGES_PER_LOOK = 5
 _WALK_RATES = ErrorRates(error_rate=0.25, removal_rate=0.25, omission_rate=0.1, uncorrected_share=0.5)
 
