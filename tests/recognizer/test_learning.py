@@ -16,7 +16,7 @@ from stormpsr.cli.main import main
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
-from stormpsr.procedure.model import Procedure
+from stormpsr.procedure.model import Component, Procedure
 from stormpsr.recognizer import learning
 from stormpsr.recognizer.learning import Start, open_learning_data, share_out
 from stormpsr.recognizer.model_folder import load_model, read_metrics
@@ -139,13 +139,24 @@ def test_a_detector_begins_where_that_of_the_model_is(model_folder: Path, lamp: 
         assert torch.equal(tensor, old[name]), name
 
 
-def test_a_stream_keeps_its_networks_and_is_trained_more_slowly(model_folder: Path, tmp_path: Path) -> None:
+def test_a_stream_keeps_its_networks_and_is_trained_more_slowly(
+    model_folder: Path, tmp_path: Path, lamp: Procedure
+) -> None:
     start = Start.of(load_model(model_folder, device="cpu"))
-    config = start.config("trial", ["train_encoder.epochs=3"], tmp_path / "detector")
+    config = start.config("trial", ["train_encoder.epochs=3"], tmp_path / "detector", lamp)
     before = load_checkpoint(model_folder / "stream").config
     assert (config.encoder, config.temporal, config.clips) == (before.encoder, before.temporal, before.clips)
     assert config.train_encoder.epochs == 3
     assert config.train_encoder.learning_rate == pytest.approx(0.5 * 0.0005)
+
+
+def test_an_encoder_that_reads_by_queries_begins_with_the_new_detector(tmp_path: Path, lamp: Procedure) -> None:
+    """As that of the shipped model does; it gets as many queries as the detector of a larger product has."""
+    start = Start.of(load_model("vehicle", device="cpu"))
+    many = replace(lamp, components=tuple(Component(f"part {number}") for number in range(20)), states=(), variants={})
+    small, large = (start.config("trial", [], tmp_path / "detector", procedure) for procedure in (lamp, many))
+    assert small.encoder.weights == str(tmp_path / "detector")
+    assert (small.encoder.n_queries, large.encoder.n_queries) == (16, 22)
 
 
 # ---------------------------------------------------------------------- recordings

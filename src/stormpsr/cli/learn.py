@@ -137,7 +137,6 @@ def _note(note: str) -> None:
 def _learn(learning: Learning, bar: Bar, product: str | None, renders: int, start: str) -> Outcome:
     """All steps, those that are done already left out."""
     from stormpsr.cli.train_progress import StageBar
-    from stormpsr.recognizer.learning import STAGES
 
     folder = learning.work / "renders"
     if product is not None and not folder.is_dir():
@@ -155,7 +154,7 @@ def _learn(learning: Learning, bar: Bar, product: str | None, renders: int, star
             on_progress=lambda done, of: bar.named("renders", done, of),
         )
     learning.train_detector(StageBar("detector", "images", bar))
-    for name in STAGES:
+    for name in learning.stages:
         learning.train_stream(name, StageBar(name, "clips" if name == "temporal" else "images", bar))
     tuned = learning.tune()
     names = (Path(start).name, learning.work.name.removesuffix(".work"))

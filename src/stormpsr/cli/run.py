@@ -32,9 +32,9 @@ def run_command(
         list[str],
         typer.Argument(
             metavar="[MODEL] SOURCE",
-            help="SOURCE is a video file, a folder of frames, a recording, the index of a webcam (0, 1, ...) or the "
-            "address of a camera (rtsp://...). MODEL is the folder of a model; without it, the shipped model "
-            "'vehicle' is used.",
+            help="MODEL is the folder of a model; without it, the shipped model 'vehicle' is used. SOURCE is a video "
+            "file, a folder of frames, a recording, the index of a webcam (0, 1, ...) or the address of a camera "
+            "(rtsp://...).",
             show_default=False,
         ),
     ],

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ from stormpsr.evaluation.summary import Summary
 from stormpsr.evaluation.wording import counted
 from stormpsr.files import digest, read_json_object, replacing_folder, write_json
 from stormpsr.models.checkpoint import GRAPHS_FILE, MODEL_FILE, Checkpoint, load_checkpoint, read_tensors
+from stormpsr.models.stream import build_encoder
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.evaluate import evaluate_model, store_scores
 from stormpsr.recognizer.model_folder import (
@@ -55,7 +57,7 @@ from stormpsr.recognizer.tuning import FEW_RECORDINGS, Objective, Tuned, default
 from stormpsr.training.data import load_renders, training_data_of
 from stormpsr.training.fit import FitOptions, OnProgress, ignore_progress
 from stormpsr.training.plan import Clock, check_run, plan_stage
-from stormpsr.training.stages import Run, StageName, begin_with, train_encoder, train_temporal
+from stormpsr.training.stages import Run, StageName, begin_with, train_encoder, train_locator, train_temporal
 from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
 
 STAGES: tuple[StageName, ...] = ("encoder", "temporal")
@@ -155,22 +157,30 @@ class Start:
             begin_with(made.network, read_tensors(self.detector / MODEL_FILE, may_be_unnamed=True))
         return made
 
-    def config(self, preset: str, overrides: Sequence[str], detector: Path) -> Config:
-        """The networks' settings of the start, and how they are trained by a preset, at a lower rate."""
+    @property
+    def detector_kind(self) -> str:
+        return "compact" if self.detector is None else read_config(self.detector)[0].kind
+
+    def config(self, preset: str, overrides: Sequence[str], detector: Path, procedure: Procedure) -> Config:
+        """The networks' settings of the start, and how they are trained by a preset, at a lower rate.
+
+        detector: where the new one will be; an encoder that reads by queries begins with its reader and locator.
+        """
         usual = load_config(preset)
+        own: list[str] = []
         if self.stream is not None:
             networks = {name: getattr(self.stream.config, name) for name in ("encoder", "temporal", "clips")}
             usual = usual.model_copy(update=networks)
-        weights = [f"encoder.weights={detector}"] if usual.encoder.n_queries and usual.encoder.crop_size else []
-        slower = (
-            [
-                f"train_{stage}.learning_rate={getattr(usual, f'train_{stage}').learning_rate * _RATE}"
-                for stage in STAGES
-            ]
-            if self.stream is not None
-            else []
-        )
-        return load_config_of(usual, [*weights, *slower, *overrides])
+            rates = {name: getattr(usual, f"train_{name}").learning_rate for name in STAGES}
+            own += [f"train_{name}.learning_rate={rate * _RATE}" for name, rate in rates.items()]
+        encoder = usual.encoder
+        if encoder.n_queries and encoder.crop_size and self.detector_kind == "compact":
+            # a query for each component and two for the whole, as the detector has them
+            n_queries = max(encoder.n_queries, 2 + procedure.n_components)
+            own += [f"encoder.weights={detector}", f"encoder.n_queries={n_queries}"]
+        elif encoder.weights not in ("none", "package", "hub"):
+            own += ["encoder.weights=none"]  # those of the start are put in their place
+        return load_config_of(usual, [*own, *overrides])
 
 
 def load_config_of(config: Config, overrides: Sequence[str]) -> Config:
@@ -284,10 +294,18 @@ class Learning:
     @cached_property
     def config(self) -> Config:
         """The settings of the stream."""
-        config = self.start.config(self.preset, (*self.overrides, f"seed={self.seed}"), self.detector_folder)
+        overrides = (*self.overrides, f"seed={self.seed}")
+        config = self.start.config(self.preset, overrides, self.detector_folder, self.procedure)
         # settings may ask for renders, which are of use but not needed
         without = [] if self.images else ["key_frames.n_syn=0", "key_frames.n_more_renders=0"]
         return load_config_of(config, without)
+
+    @property
+    def stages(self) -> tuple[StageName, ...]:
+        """Those of the stream; an encoder that looks at a crop needs a locator, if the detector brings none."""
+        own = self.config.encoder
+        located = not own.crop_size or own.weights == str(self.detector_folder)
+        return STAGES if located else ("locator", *STAGES)
 
     @cached_property
     def run(self) -> Run:
@@ -317,7 +335,7 @@ class Learning:
         run = self.run
         if not self.has_detector:  # the encoder's size is that of a detector's, which is still to be trained
             run = replace(run, config=load_config_of(run.config, ["encoder.weights=none"]))
-        for name in STAGES:
+        for name in self.stages:
             if not run.stage(name).is_finished:
                 plan = plan_stage(run, name, clock)
                 amount, minutes = f"{plan.epochs} epochs of {plan.batches_per_epoch} batches", plan.minutes
@@ -360,6 +378,10 @@ class Learning:
     def check(self) -> list[str]:
         """Complain now of all that would stop the work later; what is odd, in words."""
         self.frames  # noqa: B018  # reads all boxes
+        if not self.has_detector and self.config.encoder.weights == str(self.detector_folder):
+            with TemporaryDirectory() as folder:  # whether the encoder will be able to begin with the detector
+                self.start.new_detector(self.procedure, self.seed).save(folder)
+                build_encoder(self.config.encoder, weights=folder)
         notes = list(self.run.data.notes(self.run.config))
         if self.difference:
             name = self.start.path.name
@@ -389,8 +411,10 @@ class Learning:
         """One stage; those before it must be there."""
         if name in check_run(self.run, [name], skip_finished=True):
             run = replace(self.run, options=replace(self.run.options, callbacks=callbacks))
-            if name == "encoder":
-                train_encoder(run)
+            if name == "locator":
+                train_locator(run)
+            elif name == "encoder":
+                train_encoder(run, run.stage("locator").best if "locator" in self.stages else None)
             else:
                 train_temporal(run, run.stage("encoder").best)
 
