@@ -290,9 +290,7 @@ def test_a_killed_server_loses_nothing_not_even_what_is_typed_while_it_is_away(
     assert_same_labels(recording, rendered)
 
 
-def test_a_second_window_follows_and_a_late_one_is_told(
-    served: Any, recording: Path, open_page: Open
-) -> None:
+def test_a_second_window_follows_and_a_late_one_is_told(served: Any, recording: Path, open_page: Open) -> None:
     one, other = open_page(page_of(served, recording)), open_page(page_of(served, recording))
     press(one, "2")
     at_revision(one, 1)
@@ -373,7 +371,7 @@ def test_boxes_given_through_the_interface_are_those_of_the_renderer(
         revision += len(keys)
         at_revision(page, revision)
     wanted = json.loads((rendered / BOXES).read_text())
-    some = [entry for entry in wanted["annotations"]][:40]
+    some = wanted["annotations"][:40]
     page.evaluate(
         """async ([boxes, revision]) => {
           const url = `/api${location.pathname}/change`;
