@@ -26,7 +26,7 @@ from stormpsr.procedure.model import Procedure
 def frames(times: list[float], size: tuple[int, int] = (48, 64)) -> Iterator[Frame]:
     """Frame i is grey of value 4 i."""
     for number, seconds in enumerate(times):
-        yield Frame(np.full((*size, 3), 4 * number, dtype=np.uint8), number, seconds)
+        yield Frame(np.full((*size, 3), 4 * number % 256, dtype=np.uint8), number, seconds)
 
 
 EVEN = [5 + i / 10 for i in range(30)]  # a camera that has been on for five seconds
@@ -63,7 +63,8 @@ def test_what_was_recorded_can_be_used_although_nobody_ended_it(tmp_path: Path, 
     least = len(UNEVEN) if not video else 20  # of a video, the last second may be missing
     assert found.n_frames >= least
     assert len(list(found.frames())) == found.n_frames
-    (tmp_path / "01_build" / FRAME_TIMES_FILE).open("a").write("0000")  # a line that was being written
+    with (tmp_path / "01_build" / FRAME_TIMES_FILE).open("a") as file:
+        file.write("0000")  # a line that was being written
     times = read_frame_times(tmp_path / "01_build")
     assert times is not None
     assert times[: len(UNEVEN)] == pytest.approx(UNEVEN, abs=1e-4)
