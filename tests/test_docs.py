@@ -39,7 +39,7 @@ from stormpsr.cli.main import app, main
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(stormpsr.__file__).parent
 PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in (CHECKOUT / "README.md", *CHECKOUT.glob("docs/*.md"))}
-MOST_NOT_RUN = 14
+MOST_NOT_RUN = 16
 FOR_THE_READER = ("make", "pip", "git", ".", "source", "cd", "python3")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

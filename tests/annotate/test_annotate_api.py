@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -17,12 +22,13 @@ from starlette.testclient import TestClient
 
 from stormpsr.annotate.api import Annotator, annotator_app
 from stormpsr.annotate.frames import RecordingFrames, VideoFrames
+from stormpsr.annotate.proposals import ModelProposer, Proposals, StepProposal, stretches_of
 from stormpsr.annotate.session import JOURNAL_FILE, STATUS_FILE, Session
 from stormpsr.data.audit import audit_labels
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.labels import StateTimeline, steps_from_states, write_states, write_steps
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import open_recording
+from stormpsr.data.recording import Recording, open_recording
 from stormpsr.data.sources import Video
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -359,3 +365,65 @@ def test_a_recording_with_a_video_is_labelled_like_one_with_images(tmp_path: Pat
         body = {"revision": 0, "do": "set", "frame": 33, "component": 0}
         assert client.post(f"{path}/change", json=body, headers=OURS).status_code == 200
     assert (folder / LABELS[0]).read_text() == "000000.jpg,0,0,0\n000033.jpg,1,0,0\n"
+
+
+# ---------------------------------------------------------------------- proposals
+def test_how_unsure_a_model_is_is_told_by_stretches_of_ten_seconds() -> None:
+    told = [(0, 0.2), (40, 0.4), (120, 0.9), (350, 0.5)]
+    assert stretches_of(told, fps=10, n_frames=360) == [
+        (0, 99, pytest.approx(0.3)),
+        (100, 199, pytest.approx(0.9)),
+        (300, 359, pytest.approx(0.5)),
+    ]
+
+
+def test_a_model_that_fails_on_a_recording_is_told_and_the_others_are_looked_at(data: Path, lamp: Procedure) -> None:
+    shutil.copytree(data / "recordings" / "01_build", data / "recordings" / "02_build")
+    told = threading.Event()
+
+    class Fails:
+        def propose(self, recording: Recording, on_progress: Any) -> Proposals:
+            if recording.name == "01_build":
+                raise RuntimeError("out of memory")
+            told.set()
+            return Proposals((StepProposal(5, 0, 1, 0.9),))
+
+    annotator = Annotator(data, lamp, proposer=Fails())
+    assert annotator.background is not None
+    annotator.background.start()
+    assert told.wait(timeout=120)
+    annotator.close()
+    assert annotator.background.progress()["problems"] == {"recordings/01_build": "out of memory"}
+
+
+def test_the_shipped_model_proposes_steps_and_boxes_and_is_asked_once(rendered: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from stormpsr.recognizer.model_folder import load_model
+
+    model = load_model("vehicle", threads=1)
+    recording = open_recording(RecordingFolder(rendered.name, None, rendered), model.procedure)
+    progress: list[int] = []
+    proposer = ModelProposer(model, tmp_path / "cache")
+    first = proposer.propose(recording, lambda done, of: progress.append(done))
+    assert progress[-1] == recording.n_frames
+    assert len(first.boxes) > 5
+    assert all(0 <= confidence <= 1 and 0 < seen < 24 for *_, confidence, seen in first.boxes.values())
+    assert [last for _, last, _ in first.unsure][-1] == recording.n_frames - 1
+    progress.clear()
+    assert proposer.propose(recording, lambda done, of: progress.append(done)) == first
+    assert progress == [recording.n_frames]  # what the networks said was kept
+
+
+# ---------------------------------------------------------------------- the command
+def test_the_command_serves_says_where_and_stops_when_it_is_told(data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stormpsr", "annotate", str(data), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    address = re.search(r"http://127\.0\.0\.1:\d+/", line)
+    assert address is not None, line
+    with urllib.request.urlopen(f"{address[0]}api/recordings") as answer:
+        assert json.load(answer)["recordings"][0]["name"] == "01_build"
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+    process.stdout.close()

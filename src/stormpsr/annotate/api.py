@@ -45,13 +45,19 @@ class Annotator:
         self._frames: OrderedDict[str, RecordingFrames] = OrderedDict()
         self._folders = self._find()
         self.background = (
-            None if proposer is None else Background(proposer, self._recording, self._to_propose, self.news.tell)
+            None
+            if proposer is None
+            else Background(proposer, self._recording, lambda: list(self._folders), self.news.tell)
         )
 
     def _find(self) -> dict[str, RecordingFolder]:
-        """By the path from the root: what a page names is looked up here, and never becomes a path by itself."""
+        """By the path from the root: what a page names is looked up here, and never becomes a path by itself.
+
+        Finished ones come last.
+        """
         found: dict[str, RecordingFolder] = {}
-        for folder in find_recordings(self.root):
+        folders = find_recordings(self.root)
+        for folder in sorted(folders, key=lambda folder: bool(read_status(folder.path).get("finished"))):
             inner = folder.path.resolve().relative_to(self.root.resolve()).as_posix()
             found[folder.name if inner == "." else inner] = folder
         return found
@@ -91,15 +97,11 @@ class Annotator:
                 self._frames.popitem(last=False)[1].close()
             return self._frames[key]
 
-    def _to_propose(self) -> list[str]:
-        """Finished ones last."""
-        return sorted(self._folders, key=lambda key: bool(read_status(self._folders[key].path).get("finished")))
-
     def proposals(self, key: str) -> Any:
         return None if self.background is None else self.background.of(key)
 
     # ------------------------------------------------------------------ what pages ask for
-    def list(self) -> dict[str, Any]:
+    def overview(self) -> dict[str, Any]:
         self._folders = self._find()
         rows = []
         for key, folder in self._folders.items():
@@ -172,7 +174,7 @@ def annotator_app(annotator: Annotator, access: Access) -> Starlette:
         return str(request.path_params["key"])
 
     async def recordings(request: Request) -> Response:
-        found = await run_sync(annotator.list)
+        found = await run_sync(annotator.overview)
         return answer({**found, "read_only": request.state.role == "viewer"})
 
     async def about(request: Request) -> Response:

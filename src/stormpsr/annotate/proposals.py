@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stormpsr.data.recording import Recording
-from stormpsr.errors import InputError, StormPSRError
+from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StepKind
 
 if TYPE_CHECKING:
@@ -204,8 +204,8 @@ class Background:
             self._on_news()
             try:
                 found: Proposals | str = self._proposer.propose(self._open(name), self._tell_progress)
-            except StormPSRError as error:
-                found = str(error)
+            except Exception as error:  # whatever a model of somebody's own does: the others are still looked at
+                found = str(error) or type(error).__name__
             with self._changed:
                 self._now = None
                 if isinstance(found, str):

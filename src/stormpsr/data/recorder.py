@@ -20,7 +20,7 @@ from stormpsr.errors import InputError, errors_at
 from stormpsr.files import draft_of, naming_full_disk, read_text, replacing, write_json
 
 FRAME_TIMES_FILE = "frame_times.csv"
-_SECONDS_BETWEEN_NOTES = 5.0  # of `recording.json` while it goes on
+_SECONDS_BETWEEN_NOTES = 2.0  # of `recording.json` while it goes on
 _CLOCK = 90_000  # ticks per second of the time stamps in a video
 _QUALITY = 95  # of JPEG
 

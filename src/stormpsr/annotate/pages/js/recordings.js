@@ -68,10 +68,13 @@ async function start() {
     links[Math.max(0, Math.min(at, links.length - 1))]?.focus();
     event.preventDefault();
   });
-  let last = "";
+  let last = null;
   new EventSource("/api/stream").addEventListener("news", (event) => {
-    if (event.data !== last) read();
-    last = event.data;
+    const { revisions, model } = JSON.parse(event.data);
+    showModel($("#model"), model);
+    const now = JSON.stringify([revisions, model?.done]); // how far the model is with one recording changes no row
+    if (last !== null && now !== last) read();
+    last = now;
   });
 }
 
