@@ -222,6 +222,7 @@ class CompactDetector(StepTrainedDetector):
     kind: ClassVar[str] = "compact"
     config_class = CompactConfig
     readout = "single"
+    made_of_shapes = True
 
     def __init__(self, procedure: Procedure, config: CompactConfig | None = None) -> None:
         self.config = config or CompactConfig()
