@@ -216,7 +216,7 @@ def read_frames(folder: Path) -> object:
 def read_image(folder: Path) -> object:
     from stormpsr.data.images import letterbox, read_image
 
-    image = read_image(folder / next(name for name in ("a.jpg", "a.png") if os.path.lexists(folder / name)))
+    image = read_image(next(folder.glob("a.*"), folder / "a"))
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise WrongError(f"an image of {image.dtype} {image.shape}")
     return float(letterbox(image, 64)[0].sum())
@@ -225,7 +225,7 @@ def read_image(folder: Path) -> object:
 def read_video(folder: Path) -> object:
     from stormpsr.data.sources import Video, open_source
 
-    path = next(folder.glob("a.*"))
+    path = next(folder.glob("a.*"), folder / "a")
     shapes, last = [], -1.0
     for frame in open_source(path, LAMP).frames():
         if not frame.time_seconds > last:
@@ -274,7 +274,7 @@ def read_product(folder: Path) -> object:
 def read_mesh(folder: Path) -> object:
     from stormpsr.synthetic.meshes import load_mesh
 
-    return load_mesh(next(folder.glob("a.*")), 0.001, 2000).vertices_V3.tolist()
+    return load_mesh(next(folder.glob("a.*"), folder / "a"), 0.001, 2000).vertices_V3.tolist()
 
 
 def read_visibility(folder: Path) -> object:

@@ -97,8 +97,9 @@ def soak_recogniser(model: str | Path, recording: str | Path, n_frames: int) -> 
 
     recognizer = Recognizer.load(model, threads=1, device="cpu")
     source = open_source(recording, recognizer.procedure)
-    samples, problems, wanted, done = [Sample.now(0)], [], None, 0
+    samples, problems, wanted, done, loops = [Sample.now(0)], [], None, 0, 0
     while done < n_frames:
+        loops += 1
         found: list[tuple[int, int, str]] = []
         recognizer.reset()
         for frame in source.frames():  # images are read again, as a camera would bring new ones
@@ -110,12 +111,8 @@ def soak_recogniser(model: str | Path, recording: str | Path, n_frames: int) -> 
             problems.append(f"other events after {done} frames: {found} instead of {wanted}")
         if done >= len(samples) * n_frames / _SAMPLES:
             samples.append(Sample.now(done))
-    print(f"{len(wanted or ())} events in every loop of {done // max(n_loops(done, source), 1)} frames")
+    print(f"{done:,} frames in {loops:,} loops, {len(wanted or ())} events in each")
     return samples, problems + problems_of(samples)
-
-
-def n_loops(done: int, source: Any) -> int:
-    return done // max(len(source.numbers()), 1)
 
 
 def soak_station(
@@ -148,7 +145,7 @@ def soak_station(
             station.snapshot()
             done += 1
         station.lose_camera("ended")
-        unit = records.find("kind = 'unit_started'")[-1].unit
+        unit = records.find("kind = 'unit_started'", more="ORDER BY id DESC LIMIT 1")[0].unit
         steps = [
             (r.data["step_id"], r.data.get("frame")) for r in records.find("unit = ? AND kind LIKE 'step%'", (unit,))
         ]

@@ -31,15 +31,14 @@ def read_image(path: str | Path) -> Image:
         if path.exists() and not path.is_file():  # a pipe would be waited for forever
             raise InputError("this is not a file", path=path)
         data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
+    try:
         with Images.open(BytesIO(data)) as header:
             check_pixels(header.width, header.height, path)
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
     except InputError:
         raise
-    except (Images.UnidentifiedImageError, Images.DecompressionBombError):
-        image = None
-    except OSError as error:
-        raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from error
     except Exception:  # both libraries raise whatever their parsers meet
         image = None
     if image is None or _is_cut_short(data):

@@ -284,6 +284,8 @@ class Video(FrameSource):
                 if not container.streams.video:
                     raise InputError("there is no video in it", path=self.name)
                 stream = container.streams.video[0]
+                if stream.codec_context is None:
+                    raise InputError("its video has a format that is not known", path=self.name, cure="encode it again")
                 check_pixels(stream.width, stream.height, self.name)
                 stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}  # a later frame may be larger
                 yield stream

@@ -36,8 +36,8 @@ from stormpsr.models.checkpoint import (
     METRICS_FILE,
     MODEL_FILE,
     PROCEDURE_FILE,
+    built,
     device_of,
-    fill,
     read_tensors,
     tensors_digest,
     write_folder,
@@ -284,6 +284,7 @@ class TorchDetector(SquareDetector):
 
     config_class: ClassVar[type | None] = None
     readout: ClassVar[str | None] = None
+    made_of_shapes: ClassVar[bool] = False  # whether it can be made without numbers, to see how large it is
     network: nn.Module
     classes: Sequence[int]
 
@@ -381,15 +382,22 @@ class TorchDetector(SquareDetector):
         procedure, settings = Procedure.load(folder / PROCEDURE_FILE), config.settings
         if cls.config_class is not None and "weights" in settings:
             settings = {**settings, "weights": "none"}  # its tensors are loaded below
-        try:
-            detector = cls.from_settings(procedure, settings)
-        except InputError as error:
-            raise document.located(error) from error
-        detector.calibration = config.calibration
         weights = folder / MODEL_FILE
         if not weights.is_file():
             raise InputError("there is no such file", path=weights, cure="the detector's folder is incomplete")
-        fill(detector.network, read_tensors(weights, may_be_unnamed=True), weights)
+        made: list[TorchDetector] = []
+
+        def network() -> nn.Module:
+            made.append(cls.from_settings(procedure, settings))
+            return made[-1].network
+
+        try:
+            tensors = read_tensors(weights, may_be_unnamed=True)
+            built(network, tensors, folder, shapes_first=cls.made_of_shapes)
+        except InputError as error:
+            raise document.located(error) if error.path is None else error from error
+        detector = made[-1]
+        detector.calibration = config.calibration
         if (folder / METRICS_FILE).is_file():
             detector.metrics = read_json_object(folder / METRICS_FILE, "table of metrics", cure="delete it")
         return detector

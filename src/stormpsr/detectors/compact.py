@@ -245,6 +245,7 @@ class CompactDetector(StepTrainedDetector):
     config_class = CompactConfig
     readout = "single"
     learns_parts = True
+    made_of_shapes = True
 
     def __init__(self, procedure: Procedure, config: CompactConfig | None = None) -> None:
         self.config = config or CompactConfig()

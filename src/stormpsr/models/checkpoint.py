@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stormpsr.config import Config, dump_config, load_config
 from stormpsr.data.images import GEOMETRY
-from stormpsr.errors import InputError
+from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import read_json_object, replacing, replacing_folder, write_json, write_text
 from stormpsr.procedure.model import Procedure
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stormpsr.models.stream import SpatioTemporalModel
 
 
+M = TypeVar("M")
 MODEL_FILE, CONFIG_FILE, PROCEDURE_FILE, METRICS_FILE = FILES = (
     "model.safetensors",
     "config.yaml",
@@ -93,9 +94,8 @@ class Checkpoint:
         """The spatial encoder, ready for use."""
         from stormpsr.models.stream import build_encoder
 
-        encoder = build_encoder(self.config.encoder, weights="none")
-        fill(encoder, self._below("encoder."), self.path / MODEL_FILE)
-        return encoder
+        own = self._below("encoder.")
+        return built(lambda: build_encoder(self.config.encoder, weights="none"), own, self.path)
 
     def locator(self) -> Locator:
         """The network that finds the assembly, ready for use."""
@@ -112,9 +112,8 @@ class Checkpoint:
         if not self.has_temporal:
             cure = "train the temporal model first, or give a checkpoint that has one"
             raise InputError("this checkpoint holds a spatial encoder alone", path=self.path, cure=cure)
-        stream = build_stream(self.config, self.procedure.n_components, weights="none")
-        fill(stream, self.tensors, self.path / MODEL_FILE)
-        return stream
+        n_components = self.procedure.n_components
+        return built(lambda: build_stream(self.config, n_components, weights="none"), self.tensors, self.path)
 
     def _below(self, prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
@@ -211,8 +210,38 @@ def read_tensors(path: Path, *, may_be_unnamed: bool = False) -> dict[str, Tenso
     return {".".join(_RENAMED.get(part, part) for part in name.split(".")): t for name, t in tensors.items()}
 
 
+def built(make: Callable[[], M], tensors: Mapping[str, Tensor], folder: Path, *, shapes_first: bool = True) -> M:
+    """A network by settings, with its tensors.
+
+    Settings that are right by themselves may not go together, or describe a network that no memory holds: it is first
+    made of shapes alone, where it can be. Whatever torch and timm then raise is one complaint.
+    """
+    import torch
+
+    path = folder / MODEL_FILE
+    try:
+        if shapes_first:
+            with torch.device("meta"):
+                _check_fit(make(), tensors, path)
+        network = make()
+    except StormPSRError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        problem = f"no network can be made by these settings ({reason})"
+        raise InputError(problem, path=folder / CONFIG_FILE, cure="give the folder that training wrote") from error
+    fill(network, tensors, path)
+    return network
+
+
 def fill(module: Any, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Put tensors into a network, which must have exactly these, and make it ready for use."""
+    _check_fit(module, tensors, path)
+    module.load_state_dict(tensors, strict=True)
+    module.eval()
+
+
+def _check_fit(module: Any, tensors: Mapping[str, Tensor], path: Path) -> None:
     wanted = module.state_dict()
     problems = [f"tensor {name!r} is missing" for name in wanted if name not in tensors]
     problems += [f"tensor {name!r} is not part of the network" for name in tensors if name not in wanted]
@@ -225,5 +254,3 @@ def fill(module: Any, tensors: Mapping[str, Tensor], path: Path) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         cure = f"{CONFIG_FILE}, {PROCEDURE_FILE} and {MODEL_FILE} do not belong together"
         raise InputError(f"{problems[0]}{more}", path=path, cure=cure)
-    module.load_state_dict(tensors, strict=True)
-    module.eval()

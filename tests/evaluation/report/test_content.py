@@ -90,7 +90,7 @@ def test_delays_are_those_of_the_papers_matching(make_run: MakeRun) -> None:
         ("has_errors", "perhaps", "something in it is damaged (has_errors is 'perhaps')"),
         ("n_frames", 0, "the recording has 0 frames; evaluate again"),
         ("fps", 0, "something in it is damaged (fps is 0); evaluate again"),
-        ("fps", float("inf"), "something in it is damaged (fps is inf); evaluate again"),
+        ("fps", 1e9, "something in it is damaged (fps is 1e+09); evaluate again"),
     ],
 )
 def test_a_bad_recording_is_refused_with_the_name_of_its_file(
