@@ -2,7 +2,7 @@
 
     python benchmarks/variant_product.py variant.yaml
 
-docs/results/learning.md: what a model of the vehicle makes of it, and what it learns from ten recordings.
+A model of the vehicle knows its steps and has never seen its parts: what `stormpsr learn` is for.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stormpsr.cli.main import main
@@ -15,8 +17,12 @@ from stormpsr.data.labels import read_rows
 from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import open_recording
 from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+from stormpsr.station.clips import jpeg_of, write_clip
 from stormpsr.station.export import export_corrections
+from stormpsr.station.records import Entry, Records
 
+WEIGHTS = Path(str(files("stormpsr"))) / "weights" / "vehicle"
 CHASSIS, PIN = 3, 6  # installations of the vehicle; components 1 and 2
 
 
@@ -99,3 +105,32 @@ def test_corrections_without_pictures_are_counted_and_say_why(
 def test_a_folder_without_records_is_refused(tmp_path: Path, bench: Any) -> None:
     with pytest.raises(InputError, match="there are no records here"):
         export_corrections(tmp_path, tmp_path / "out", bench.procedure)
+
+
+def test_a_clip_of_a_time_of_which_too_little_is_known_is_left_out(tmp_path: Path) -> None:
+    """The pin was missed and corrected 40 seconds after the chassis: whether it was there in between, nobody knows."""
+    procedure = Procedure.load(WEIGHTS / "procedure.yaml")
+    now = [1000.0]
+    records = Records(tmp_path / "station", wall=lambda: now[0])
+    grey = jpeg_of(np.full((32, 32, 3), 90, dtype=np.uint8), 32)
+    records.append(Entry("unit_started", {"serial": None, "variant": "assy", "by": "operator"}, 1))
+    for seconds, component, text in ((20, 1, "Install front chassis"), (60, 2, "Install front chassis pin")):
+        now[0] = 1000.0 + seconds
+        data = {"component": component, "bit_before": 0, "bit": 1, "text": text, "by": "operator"}
+        (spoken,) = records.append(Entry("correction", data, 1))
+        name = f"000001-{spoken.id:08d}-clip.mp4"
+        write_clip(records.evidence / name, [(0.2 * n, grey) for n in range(36)])  # from 5 seconds before it on
+        clip = {"correction": spoken.id, "clip": name, "seconds_before": 5.0, "files": {}}
+        records.append(Entry("correction_clip", clip, 1))
+    records.close()
+    found = export_corrections(tmp_path / "station", tmp_path / "out", procedure)
+    assert list(found.left_out.values()) == [
+        "nobody knows what 'front chassis pin' was at that time; it was corrected later"
+    ]
+    ((name, n_frames),) = found.recordings.items()
+    assert name.endswith("_assy")
+    assert n_frames == 71  # seven seconds at the procedure's ten frames per second
+    (folder,) = find_recordings(tmp_path / "out")
+    states_FC = open_recording(folder, procedure).states_FC
+    assert (states_FC[:, 1:3] == 1).all()
+    assert (states_FC[:, 3:] == 0).all()

@@ -173,6 +173,8 @@ class Start:
             usual = usual.model_copy(update=networks)
             rates = {name: getattr(usual, f"train_{name}").learning_rate for name in STAGES}
             own += [f"train_{name}.learning_rate={rate * _RATE}" for name, rate in rates.items()]
+        if usual.temporal.kind != "states":  # others read no single frames, whatever the preset teaches
+            own += ["train_temporal.frame_state_weight=0", "train_joint.frame_state_weight=0"]
         encoder = usual.encoder
         if encoder.n_queries and encoder.crop_size and self.detector_kind == "compact":
             # a query for each component and two for the whole, as the detector has them

@@ -8,9 +8,10 @@ A station keeps a clip of what led to a correction. Each becomes a recording in 
     .../corrections.csv      the operator's word: frame, component, state before and after, step
     OUT/procedure.yaml
 
-Nobody wrote down when a part that the camera missed was put on; it was there for a while when somebody corrected it.
-Such a word is taken to hold for the last seconds before it (`HOLDS_BEFORE`). What a part was in the time before that,
-back to the last thing that was recorded about it, is not known: clips from that time are left out, and counted.
+Nobody wrote down when a part that the camera missed was put on, or one that it saw came off; it had been so for a while
+when somebody corrected it. Such a word is taken to hold for the last seconds before it (`HOLDS_BEFORE`). What the part
+was in the time before that, back to the last thing that was recorded about it, is not known: clips of other corrections
+from that time are left out, and counted.
 """
 
 from __future__ import annotations
@@ -161,11 +162,13 @@ def _history(
         elif record.kind == "correction" and record.id in words:
             k, bit = record.data["component"], record.data["bit"]
             own = events[k]
-            if len(own) > 1 and own[-2].bit == bit and own[-1].bit != bit:
-                own.pop()  # the camera saw what was not there: all is as it was before
-            elif own[-1].bit != bit:
-                since = max(own[-1].seconds, seconds - HOLDS_BEFORE)
-                own.append(_Change(since, k, bit, own[-1].seconds if since > own[-1].seconds else None))
+            if own[-1].bit == bit:
+                continue
+            said = own[-1].seconds
+            if len(own) > 1 and own[-2].bit == bit:
+                own.pop()  # the camera saw what was not there, or what is not there any more
+            since = max(said, seconds - HOLDS_BEFORE)
+            own.append(_Change(since, k, bit, said if since > said else None))
     for own in events.values():
         yield from own
 
