@@ -160,7 +160,6 @@ def measure_latency(recording: Path, moves: int) -> Iterator[tuple[str, list[flo
             places = [rng.randrange(n_frames) for _ in range(moves)]
             yield "to any frame", [press("", frame=place)[0] for place in places]
             browser.close()
-    return found
 
 
 # ---------------------------------------------------------------------- keys
