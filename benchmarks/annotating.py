@@ -126,13 +126,13 @@ _PRESS = """async ([key, shift, frame]) => {
 }"""
 
 
-def measure_latency(recording: Path, moves: int) -> dict[str, list[float]]:
+def measure_latency(recording: Path, moves: int) -> Iterator[tuple[str, list[float]]]:
+    """Milliseconds of every move, for one way of moving after the other."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise InputError("there is no chromium", cure="apt-get install chromium")
-    found: dict[str, list[float]] = {}
     with TemporaryDirectory() as scratch, sync_playwright() as playwright:
         root = Path(scratch)
         copy = root / "recordings" / recording.name
@@ -156,11 +156,10 @@ def measure_latency(recording: Path, moves: int) -> dict[str, list[float]]:
                 ("a frame back", "ArrowLeft", False),
                 ("ten frames on", "ArrowRight", True),
             ):
-                found[name] = [press(key, shift)[0] for _ in range(moves)]
+                yield name, [press(key, shift)[0] for _ in range(moves)]
             places = [rng.randrange(n_frames) for _ in range(moves)]
-            found["to any frame"] = [press("", frame=place)[0] for place in places]
+            yield "to any frame", [press("", frame=place)[0] for place in places]
             browser.close()
-    return found
 
 
 # ---------------------------------------------------------------------- keys
@@ -279,13 +278,12 @@ def main(words: Sequence[str] | None = None) -> None:
         if args.what == "video":
             print(f"{make_video(args.recording[0], args.minutes)} frames: {args.recording[0]}")
         elif args.what == "latency":
-            found = measure_latency(args.recording[0], args.moves)
             head = ("", "median (ms)", "99th percentile (ms)", "slowest (ms)")
             print_table(
                 head,
                 (
                     [name, *(f"{value:.0f}" for value in (statistics.median(t), np.percentile(t, 99), max(t)))]
-                    for name, t in found.items()
+                    for name, t in measure_latency(args.recording[0], args.moves)
                 ),
             )
         else:

@@ -10,6 +10,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,16 @@ def test_every_frame_of_a_video_is_the_one_that_was_asked_for(tmp_path: Path, ti
     order = [0, 1, 2, 30, 29, 28, 27, 5, 47, 46, 0, 13, 14, 15, *range(47, -1, -1)]
     for number in order:
         assert grey_of(frames.get(number)) == pytest.approx(5 * number, abs=4), number
+    frames.close()
+
+
+def test_many_may_ask_for_frames_of_a_video_at_once(tmp_path: Path) -> None:
+    write_video(tmp_path / "rgb.mp4", [i / 24 for i in range(48)])
+    frames = VideoFrames(Video.counted(tmp_path / "rgb.mp4"))
+    with ThreadPoolExecutor(8) as pool:
+        order = [40, 30, 20, 10, 47, 0, 35, 5] * 2
+        for number, jpeg in zip(order, pool.map(frames.get, order), strict=True):
+            assert grey_of(jpeg) == pytest.approx(5 * number, abs=4)
     frames.close()
 
 

@@ -20,6 +20,7 @@ from stormpsr.errors import InputError
 
 _MOST_BYTES = 96 * 1024 * 1024  # of encoded images of one video
 _AHEAD, _BEHIND = 12, 24  # frames that are decoded beforehand
+_ON_THE_WAY = 60  # frames before another one that are decoded on the way to it
 _QUALITY = 90  # of JPEG
 
 
@@ -68,7 +69,7 @@ class VideoFrames:
         self._n_bytes = 0
         self._decoding = threading.Lock()  # one decoder
         self._changed = threading.Condition()  # guards what follows, and `_kept`
-        self._waiting = 0  # who wants a frame now goes before what is done beforehand
+        self._waiting: list[int] = []  # frames that somebody wants now: they go before what is done beforehand
         self._at, self._backwards, self._closed = 0, False, False
         self._next = 0
         self._images: Iterator[Image] | None = None
@@ -83,12 +84,12 @@ class VideoFrames:
                 self._kept.move_to_end(number)
                 self._wake()
                 return found
-            self._waiting += 1
+            self._waiting.append(number)
         try:
             found = self._decode(number)
         finally:
             with self._changed:
-                self._waiting -= 1
+                self._waiting.remove(number)
                 self._wake()
         return found
 
@@ -105,22 +106,30 @@ class VideoFrames:
     def _decode(self, number: int) -> bytes:
         with self._decoding:
             with self._changed:
-                if (found := self._kept.get(number)) is not None:
-                    return found
-            if self._images is None:
-                self._images = self._source.images_at(self._numbers())  # the video stays open between two frames
-            self._next = number
-            try:
-                data = _encode(next(self._images))
-            except BaseException:
-                self._images = None
-                raise
-            with self._changed:
-                self._kept[number] = data
-                self._n_bytes += len(data)
-                while self._n_bytes > self._most_bytes and len(self._kept) > 2 * (_AHEAD + _BEHIND):
-                    self._n_bytes -= len(self._kept.popitem(last=False)[1])
-            return data
+                # what others want shortly before it comes first: to go back later means to decode it all again
+                before = sorted({other for other in self._waiting if number - _ON_THE_WAY < other < number})
+            for other in before:
+                self._decode_one(other)
+            return self._decode_one(number)
+
+    def _decode_one(self, number: int) -> bytes:
+        with self._changed:
+            if (found := self._kept.get(number)) is not None:
+                return found
+        if self._images is None:
+            self._images = self._source.images_at(self._numbers())  # the video stays open between two frames
+        self._next = number
+        try:
+            data = _encode(next(self._images))
+        except BaseException:
+            self._images = None
+            raise
+        with self._changed:
+            self._kept[number] = data
+            self._n_bytes += len(data)
+            while self._n_bytes > self._most_bytes and len(self._kept) > 2 * (_AHEAD + _BEHIND):
+                self._n_bytes -= len(self._kept.popitem(last=False)[1])
+        return data
 
     # ------------------------------------------------------------------ beforehand
     def _wake(self) -> None:

@@ -58,7 +58,7 @@ function placeAfter(delta) {
 
 async function go(to, { stop = true } = {}) {
   if (stop) pause();
-  const direction = to < place ? -1 : 1;
+  const step = clamp(to) - place;
   place = clamp(to);
   const wanted = place;
   const ready = frames.ready(place);
@@ -71,7 +71,7 @@ async function go(to, { stop = true } = {}) {
       if (wanted === place) document.body.classList.add("stale");
       return;
     }
-  frames.prefetch(wanted, direction);
+  frames.prefetch(wanted, step);
 }
 
 const goFrame = (frame) => go(placeOf(frame));

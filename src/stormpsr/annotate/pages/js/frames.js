@@ -1,6 +1,7 @@
 // Images by the number of their frame: asked of the server, decoded, kept, and the next ones fetched beforehand.
 const MOST_KEPT = 90;
 const AHEAD = 6;
+const LONGEST_STEP = 60; // places; more is a jump
 
 export class Frames {
   /** address(number) is the URL of a frame; numbers are those of frames that have an image, by their place. */
@@ -43,10 +44,11 @@ export class Frames {
     return image;
   }
 
-  /** Fetch what comes next in a direction, unless much is on its way already. */
-  prefetch(place, direction) {
+  /** Fetch what comes next if the last step is repeated, unless much is on its way already. */
+  prefetch(place, step) {
+    const usual = Math.abs(step) <= LONGEST_STEP && step ? step : 1; // after a jump one looks around
     for (let i = 1; i <= AHEAD; i++) {
-      const next = place + direction * i;
+      const next = place + usual * i;
       if (next < 0 || next >= this.count || this.loading.size >= 4) return;
       if (!this.kept.has(next)) this.get(next).catch(() => {});
     }
