@@ -141,6 +141,11 @@ _TRAINED = r"^run/(encoder|temporal)/best/(model.safetensors|config.yaml)$"
 _RECORDING = "{world}/test/00_build_test"
 COMMANDS: tuple[Command, ...] = (
     Command(
+        "decode",
+        "decode {world}/detections --procedure {world}/procedure.yaml --method naive --out {out}/steps",
+        r"^steps/.*csv$",
+    ),
+    Command(
         "synth generate",
         "synth generate {out}/drawn --train 1 --val 1 --test 0 --size 64 --max-seconds 4 --workers 1 --every 4",
         r"^drawn/.*\.(jpg|csv|yaml)$",
@@ -196,13 +201,15 @@ class Ended:
 def start(words: Sequence[str], place: Path) -> int:
     """Fork a process that runs a command; its group is its own, so that all it starts can be ended with it."""
     sys.stdout.flush()
+    for name in ("said", "complained"):  # of the command before
+        (place / name).unlink(missing_ok=True)
     child = os.fork()
     if child:
         return child
     code = 70
     try:
         os.setpgid(0, 0)
-        for number, name in ((1, "out"), (2, "err")):
+        for number, name in ((1, "said"), (2, "complained")):
             os.dup2(os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
         from stormpsr.cli.main import main as stormpsr
@@ -241,7 +248,11 @@ def wait(child: int, place: Path, kill_after: float | None = None) -> Ended:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what it started and left behind
     code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    return Ended(code, *((place / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err")), ran)
+    said, complained = (
+        (place / name).read_text(encoding="utf-8", errors="replace") if (place / name).is_file() else ""
+        for name in ("said", "complained")
+    )
+    return Ended(code, said, complained, ran)
 
 
 def run(words: Sequence[str], place: Path, kill_after: float | None = None) -> Ended:
@@ -564,10 +575,19 @@ TROUBLES: dict[str, Callable[[Bench, Command, int], Iterator[str]]] = {
 }
 
 
-def prepare(place: Path) -> Path:
+def prepare(place: Path, networks: bool) -> Path:
     """The world, and everything imported: this process is forked for every command."""
     world = tiny.write_world(place / "world", n_frames=40, train=2, val=2, test=2)
     (world / "tiny.yaml").write_text(tiny.SETTINGS, encoding="utf-8")
+    (world / "detections").mkdir()
+    for name in range(30):
+        rows = [f"{name:03d}_build,{frame},{1 + frame // 20 % 4},0.9" for frame in range(80)]
+        (world / "detections" / f"{name:03d}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    import stormpsr.cli.decode
+    import stormpsr.cli.main
+
+    if not networks:
+        return world
     tiny.write_model(world / "model")
     import lightning  # noqa: F401
     import onnxruntime  # noqa: F401
@@ -596,15 +616,16 @@ def main(words: list[str] | None = None) -> None:
     kinds, rows, failed = options.only or [*TROUBLES, "camera"], [], 0
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place).resolve()
-        bench = Bench(prepare(scratch), scratch / "scratch", options.seed)
+        chosen = [command for command in COMMANDS if not options.command or command.name in options.command]
+        networks = "camera" in kinds or any(command.name != "decode" for command in chosen)
+        bench = Bench(prepare(scratch, networks), scratch / "scratch", options.seed)
         bench.scratch.mkdir()
         mounts = can_mount(bench.scratch)
         jobs: list[tuple[str, str, Callable[[], Iterator[str]]]] = []
         for kind in kinds:
-            for command in COMMANDS if kind != "camera" else ():
+            for command in chosen if kind != "camera" else ():
                 times = options.kills if kind == "kill" else 1 if kind == "read-only" else max(options.kills // 4, 1)
-                if not options.command or command.name in options.command:
-                    jobs.append((kind, command.name, lambda k=kind, c=command, n=times: TROUBLES[k](bench, c, n)))  # type: ignore[misc]
+                jobs.append((kind, command.name, lambda k=kind, c=command, n=times: TROUBLES[k](bench, c, n)))  # type: ignore[misc]
             cameras = CAMERAS if kind == "camera" else ()
             jobs += [(kind, name, lambda n=name: iter([camera(bench, n)])) for name in cameras]  # type: ignore[misc]
         for kind, name, job in jobs:

@@ -97,6 +97,18 @@ def _same(one: object, other: object, what: str) -> None:
         raise WrongError(f"{what} are others after writing and reading again: {one!r:.300} / {other!r:.300}")
 
 
+_seen: set[int] = set()
+
+
+def _new(found: object) -> bool:
+    """Whether this was not read before: writing it once is enough."""
+    known = hash(repr(found))
+    if known in _seen:
+        return False
+    _seen.add(known)
+    return True
+
+
 LAMP = tiny.lamp()
 
 
@@ -104,9 +116,10 @@ def read_steps(folder: Path) -> object:
     from stormpsr.data.labels import read_steps, write_steps
 
     events = read_steps(folder / "PSR_labels.csv", LAMP, on_note=str)
-    write_steps(_out(folder, "a.csv"), events, LAMP)
-    again = read_steps(_out(folder, "a.csv"), LAMP)
-    _same([(e.frame, e.step_id) for e in events], [(e.frame, e.step_id) for e in again], "steps")
+    if _new(events):
+        write_steps(_out(folder, "a.csv"), events, LAMP)
+        again = read_steps(_out(folder, "a.csv"), LAMP)
+        _same([(e.frame, e.step_id) for e in events], [(e.frame, e.step_id) for e in again], "steps")
     return events
 
 
@@ -114,8 +127,9 @@ def read_states(folder: Path) -> object:
     from stormpsr.data.labels import read_states, write_states
 
     timeline = read_states(folder / "PSR_labels_raw.csv", LAMP, on_note=str)
-    write_states(_out(folder, "a.csv"), timeline, LAMP)
-    _same(timeline, read_states(_out(folder, "a.csv"), LAMP), "states")
+    if _new(timeline):
+        write_states(_out(folder, "a.csv"), timeline, LAMP)
+        _same(timeline, read_states(_out(folder, "a.csv"), LAMP), "states")
     return timeline
 
 
@@ -123,6 +137,8 @@ def read_detections(folder: Path) -> object:
     from stormpsr.data.detection_csv import read_detection_table, write_detections
 
     table = read_detection_table(folder / "detections.csv", LAMP, on_note=str)
+    if not _new(table):
+        return table
     write_detections(_out(folder, "a.csv"), table)
     again = read_detection_table(_out(folder, "a.csv"), LAMP)
     plain = [{n: [(d.frame, d.state_class, d.confidence) for d in ds] for n, ds in t.items()} for t in (table, again)]
@@ -134,6 +150,8 @@ def read_procedure(folder: Path) -> object:
     from stormpsr.procedure.model import Procedure
 
     procedure = Procedure.load(folder / "procedure.yaml")
+    if not _new(procedure):
+        return procedure
     procedure.save(_out(folder, "a.yaml"))
     _same(procedure, Procedure.load(_out(folder, "a.yaml")), "procedures")
     return procedure
@@ -163,8 +181,9 @@ def read_coco(folder: Path) -> object:
     from stormpsr.data.coco import read_coco, read_coco_boxes
 
     coco = read_coco(folder / "OD_labels.json")
-    coco.write(_out(folder, "a.json"))
-    _same(len(coco.boxes), len(read_coco(_out(folder, "a.json")).boxes), "boxes")
+    if _new(coco):
+        coco.write(_out(folder, "a.json"))
+        _same(len(coco.boxes), len(read_coco(_out(folder, "a.json")).boxes), "boxes")
     read_coco_boxes(folder / "OD_labels.json", LAMP)
     return [coco, read_boxes(folder / "OD_labels.json", LAMP)]
 

@@ -364,6 +364,7 @@ def _check_unfolded(file: IO[bytes]) -> None:
     """Refuse arrays that would fill the memory: a small file may unfold to any size, or claim any shape."""
     import numpy as np
 
+    layout: Any = np.lib.format
     left = _MOST_ARRAY_BYTES
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
@@ -371,18 +372,12 @@ def _check_unfolded(file: IO[bytes]) -> None:
             if left < 0:
                 raise ValueError(f"they take more than {_MOST_ARRAY_BYTES / 1e9:g} GB")
             with archive.open(member) as array:
-                version = np.lib.format.read_magic(array)
-                read_header = np.lib.format.read_array_header_1_0 if version[0] == 1 else _header_2_0
+                first_version = layout.read_magic(array)[0] == 1
+                read_header = layout.read_array_header_1_0 if first_version else layout.read_array_header_2_0
                 shape, _, kind = read_header(array)
                 if math.prod(shape) * kind.itemsize > member.file_size:
                     raise ValueError(f"array {member.filename!r} is shorter than its shape {shape}")
     file.seek(0)
-
-
-def _header_2_0(array: IO[bytes]) -> Any:
-    import numpy as np
-
-    return np.lib.format.read_array_header_2_0(array)
 
 
 # ---------------------------------------------------------------------- fingerprints

@@ -255,7 +255,8 @@ NOT_FINITE = "its numbers are not finite"
 
 def readout_named(name: str | None) -> Readout:
     """What makes detections of outputs; it refuses those that are not finite, which clipping would hide."""
-    if name not in _READOUTS:
+    readout = _READOUTS.get(name or "")
+    if readout is None:
         raise InputError(f"there is no readout {name!r}", cure="export the model again with this version")
 
     def read(
@@ -263,7 +264,7 @@ def readout_named(name: str | None) -> Readout:
     ) -> list[list[Detection]]:
         if not all(np.isfinite(output).all() for output in outputs):
             raise InputError(NOT_FINITE, cure="train or export the detector again")
-        return _READOUTS[name](outputs, classes, placements, image_size)
+        return readout(outputs, classes, placements, image_size)
 
     return read
 
