@@ -13,10 +13,13 @@ import hashlib
 import io
 import json
 import os
+import platform
+import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,9 +36,17 @@ _MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buff
 
 # ---------------------------------------------------------------------- writing
 def draft_of(path: str | Path) -> Path:
-    """Where this process drafts a file or folder: beside it and hidden, with the same suffix. A link stays a link."""
+    """Where this process drafts a file or folder: beside it and hidden, with the same suffix. A link stays a link.
+
+    The machine is part of the name: on a shared disk, processes of two machines may have the same number.
+    """
     real = Path(os.path.realpath(path))
-    return real.with_name(f".{os.getpid()}.draft.{real.name}")
+    return real.with_name(f".{os.getpid()}@{_machine()}.draft.{real.name}")
+
+
+@cache
+def _machine() -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:64]
 
 
 @contextmanager
@@ -221,10 +232,10 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Drafts of the same thing by processes that were killed."""
+    """Drafts of the same thing by processes of this machine that were killed; of others we cannot tell."""
     for left in path.parent.glob(f".*.draft.{glob.escape(path.name)}"):
-        pid = left.name.split(".")[1]
-        if os.name != "nt" and pid.isdigit() and not _is_running(int(pid)):
+        pid, _, machine = left.name.split(".")[1].partition("@")
+        if os.name != "nt" and pid.isdigit() and machine in ("", _machine()) and not _is_running(int(pid)):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
@@ -290,6 +301,13 @@ def read_arrays(path: str | Path, cure: str | None = None) -> dict[str, NDArray[
         raise InputError("there is no such file", path=path, cure=cure) from error
     except Exception as error:
         raise InputError(f"the arrays cannot be read ({error})", path=path, cure=cure or "make it again") from error
+
+
+def user_cache() -> Path:
+    """Where a user's programs keep what can be made or fetched again: ours alone, or a part of everybody's."""
+    if own := os.environ.get("STORMPSR_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stormpsr"
 
 
 # ---------------------------------------------------------------------- fingerprints

@@ -6,12 +6,14 @@ Shape legend: G grid of every k-th frame, S steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.cluster import Cluster
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.events import StepEvent, completions
 from stormpsr.decoding.methods import title_of
@@ -50,25 +52,28 @@ def evaluate_model(
     protocol: Protocol = "paper",
     unexpected: str | None = None,
     title: str | None = None,
+    cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Summary]:
     """The scores of each method; with `out`, a run folder is written, recording by recording.
 
     What the networks say is kept in the cache after every recording, so a run that was stopped goes on from there.
+    A cluster runs the networks; decoding and scoring, which take little, happen here.
     """
     chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.ready_methods))
     results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
     if out is not None:
         claim_run(out, model, dataset.root, dataset.split)
-    for recording, predictions in predict_recordings(model, dataset, cache, on_progress=on_progress):
-        labelled = LabelledPredictions.of(recording, predictions, model.procedure)
-        run, scored_by_method = evaluate_recording(
-            model, labelled, chosen, data=dataset.root, protocol=protocol, unexpected=unexpected
-        )
-        for method, result in scored_by_method.items():
-            results[method].append(result)
-        if out is not None:
-            write_recording(out, run)
+    with closing(predict_recordings(model, dataset, cache, cluster=cluster, on_progress=on_progress)) as predicted:
+        for recording, predictions in predicted:
+            labelled = LabelledPredictions.of(recording, predictions, model.procedure)
+            run, scored_by_method = evaluate_recording(
+                model, labelled, chosen, data=dataset.root, protocol=protocol, unexpected=unexpected
+            )
+            for method, result in scored_by_method.items():
+                results[method].append(result)
+            if out is not None:
+                write_recording(out, run)
     summaries = {method: summarise(found, model.procedure) for method, found in results.items()}
     if out is not None:
         info = RunInfo(

@@ -11,8 +11,10 @@ Shape legend: B images or windows of a batch, N frames of a window, D dimensions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.cluster import Cluster, loaded_once, map_recordings
 from stormpsr.data.annotated_frames import boxes_inside, read_boxes
 from stormpsr.data.events import StepEvent, completions
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, StateTimeline, read_steps
-from stormpsr.data.recording import Recording, variant_name_of
+from stormpsr.data.recording import Recording, RecordingReference, folders_read, variant_name_of
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
@@ -181,22 +184,67 @@ def predict_recordings(
     recordings: Iterable[Recording],
     cache: Path,
     *,
+    cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
-) -> Iterator[tuple[Recording, PredictionTable]]:
-    """Each recording with its predictions, made first where they are not in the cache yet."""
+) -> Generator[tuple[Recording, PredictionTable], None, None]:
+    """Each recording with its predictions, made first where they are not in the cache yet.
+
+    cluster: its workers read the model with `load`, and make what is missing; the cache is ours alone.
+    """
     digest = model.digest()
-    for recording in recordings:
-        path, made_from = prediction_file(recording, digest, cache)
-        table = PredictionTable.load(path, made_from)
-        if table is None:
-            frames = _watched(recording, on_progress)
-            table = PredictionTable.of(predict_recording(model.networks, frames), model.procedure.n_components)
-            if not len(table):
-                raise InputError("the recording has no frames", path=recording.path)
-            table.save(path, made_from)
-        elif on_progress:
+
+    def known(recording: Recording) -> PredictionTable | None:
+        table = PredictionTable.load(*prediction_file(recording, digest, cache))
+        if table is not None and on_progress:
             on_progress(recording.name, recording.n_frames, recording.n_frames)
-        yield recording, table
+        return table
+
+    def save(recording: Recording, table: PredictionTable) -> None:
+        table.save(*prediction_file(recording, digest, cache))
+
+    def predict_here(recording: Recording, report: OnProgress) -> tuple[Recording, PredictionTable]:
+        table = known(recording)
+        if table is None:
+            table = _predict_frames(model, recording, report)
+            save(recording, table)
+        return recording, table
+
+    if cluster is None:
+        items = ((recording.name, recording) for recording in recordings)
+        yield from map_recordings(predict_here, items, on_progress=on_progress)
+        return
+    opened = [(recording, known(recording)) for recording in recordings]
+    missing = [recording for recording, table in opened if table is None]
+    made = map_recordings(
+        partial(_predict_there, cluster.load, digest),
+        [(recording.name, recording.reference()) for recording in missing],
+        cluster=cluster,
+        reads=folders_read(missing),
+        keep=lambda place, table: save(missing[place], table),
+        on_progress=on_progress,
+    )
+    with closing(made):
+        for recording, table in opened:
+            yield recording, next(made) if table is None else table
+
+
+def _predict_there(
+    load: Callable[[], RecognizerModel], digest: str, reference: RecordingReference, report: OnProgress
+) -> PredictionTable:
+    """The predictions of a recording, on a worker of a cluster."""
+    model = loaded_once(digest, load)
+    if model.digest() != digest:
+        problem, cure = "this is another model than where the command was given", "give all machines the same files"
+        raise InputError(problem, path=model.path, cure=cure)
+    return _predict_frames(model, reference.open(model.procedure), report)
+
+
+def _predict_frames(model: RecognizerModel, recording: Recording, on_progress: OnProgress | None) -> PredictionTable:
+    frames = _watched(recording, on_progress)
+    table = PredictionTable.of(predict_recording(model.networks, frames), model.procedure.n_components)
+    if not len(table):
+        raise InputError("the recording has no frames", path=recording.path)
+    return table
 
 
 def prediction_file(recording: Recording, digest: str, cache: Path) -> tuple[Path, str]:
