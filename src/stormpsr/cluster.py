@@ -1,12 +1,11 @@
 """What splits by recording: done here one after the other, here several at a time, or by the workers of a Dask cluster.
 
-A worker that fails or is lost costs the recording that it was at, which another one does again. Results come in the order
-of the recordings, whoever made them. Dask is imported when a cluster is asked for, and not before.
+A worker that fails or is lost costs the recording that it was at, which another one does again. Results come in the
+order of the recordings, whoever made them. Dask is imported when a cluster is asked for, and not before.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -67,7 +66,7 @@ def map_recordings(
 
     threads: how many at a time without a cluster; `work` then has processes of its own. reads, writes: folders that
     the workers of a cluster must see as we see them. keep: is given each result and its place at once, in whatever
-    order they come. on_stop: called when not all results are wanted any more, before what is still at work is waited for.
+    order they come. on_stop: called when not all results are wanted any more, before we wait for what is still at work.
     """
     report = on_progress or _ignore
     if cluster is None and threads == 1:
@@ -288,7 +287,7 @@ def _refused_by(same: _Same) -> _Refusal | None:
     """What is different here, or None."""
     ours = _versions()
     for name, theirs in same.versions.items():
-        if ours[name] != theirs:
+        if ours.get(name, theirs) != theirs:  # what a worker misses, its work will name if it needs it
             problem = f"{name} is {ours[name]} on a worker and {theirs} where the command was given"
             return _Refusal(problem, cure="install the same version everywhere, and start the worker again")
     for folder in same.folders:
@@ -298,7 +297,7 @@ def _refused_by(same: _Same) -> _Refusal | None:
             )
     for mark in map(Path, same.marks):
         with suppress(OSError):
-            os.listdir(mark.parent)  # a network disk may remember what was not there a moment ago
+            next(mark.parent.iterdir(), None)  # a network disk may remember what was not there a moment ago
         if not mark.exists():
             cure = "put it on a disk that all machines have at this path"
             return _Refusal("a worker does not see this folder, or sees another one", str(mark.parent), cure=cure)
@@ -309,12 +308,8 @@ def _refused_by(same: _Same) -> _Refusal | None:
 def _versions() -> dict[str, str]:
     """What results depend on: our version and text, and the packages that compute."""
     found = {"stormpsr": f"{__version__} ({digest(*sorted(Path(__file__).parent.rglob('*.py')))})"}
-    for name in _DECIDING:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    here = {found.metadata["Name"]: found.version for found in metadata.distributions()}
+    return found | {name: here[name] for name in _DECIDING if name in here}
 
 
 _kept = threading.local()  # a thread's own: networks are not shared between threads

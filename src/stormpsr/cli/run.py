@@ -31,9 +31,9 @@ def run_command(
         list[str],
         typer.Argument(
             metavar="[MODEL] SOURCE",
-            help="SOURCE is a video file, a folder of frames, a recording (all of these also in a store: s3://...), the "
-            "index of a webcam (0, 1, ...) or the address of a camera (rtsp://...). MODEL is the folder of a model; without it, the shipped model "
-            "'vehicle' is used.",
+            help="SOURCE is a video file, a folder of frames or a recording (also in a store: s3://...), the index of "
+            "a webcam (0, 1, ...) or the address of a camera (rtsp://...). MODEL is the folder of a model; without "
+            "it, the shipped model 'vehicle' is used.",
             show_default=False,
         ),
     ],

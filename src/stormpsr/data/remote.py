@@ -1,8 +1,8 @@
 """Data sets in a store that fsspec reads (s3://, gs://, memory://): a copy in the user's cache, filled when it is used.
 
 Opening a data set copies what is small (labels, procedures, descriptions) and makes its folders, so that the code for
-folders finds its recordings. A recording's frames are copied when the recording is opened, all or none of them. What has
-changed in the store since is copied again. `file://` is the folder itself, of which no copy is made.
+folders finds its recordings. A recording's frames are copied when the recording is opened, all or none of them. What
+has changed in the store since is copied again. `file://` is the folder itself, of which no copy is made.
 """
 
 from __future__ import annotations

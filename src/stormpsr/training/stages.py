@@ -91,8 +91,11 @@ class Run:
     def frames(self, recordings: Sequence[Recording]) -> list[Frames]:
         """Decoded frames, made first where they are missing."""
         self.cache.check_room(recording.source for recording in recordings)
-        progress = [partial(self.on_progress, f"decode {recording.name}") for recording in recordings]
-        return [self.cache.frames(r.source, on_progress=told) for r, told in zip(recordings, progress, strict=True)]
+        found: dict[int, Frames] = {}
+        for place in self.options.own_first(range(len(recordings))):
+            told = partial(self.on_progress, f"decode {recordings[place].name}")
+            found[place] = self.cache.frames(recordings[place].source, on_progress=told)
+        return [found[place] for place in range(len(recordings))]
 
     def render_images(self) -> RenderImages:
         """The images of renders, in their order; none if there are no renders."""
@@ -363,14 +366,16 @@ def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) ->
     Of every frame, or, where clips are aligned, of those that a clip can have.
     """
     step = run.config.clips.frame_step
-    return embed_recordings(
+    order = run.options.own_first(range(len(recordings)))
+    found = embed_recordings(
         encoder,
-        recordings,
+        [recordings[place] for place in order],
         store_folder=run.store_folder / (encoder_digest(encoder) + (f"-{step}" if step > 1 else "")),
         cache_folder=run.cache_folder or run.folder / "cache",
         frame_step=step,
         on_progress=run.on_progress,
     )
+    return [found[order.index(place)] for place in range(len(recordings))]
 
 
 # ---------------------------------------------------------------------- clips
