@@ -128,9 +128,9 @@ def test_an_address_of_this_machines_disk_is_the_folder_itself(lamp_data: Path, 
 
 
 def test_what_is_not_there_is_named_without_its_password(store: Any, lamp: Procedure) -> None:
-    with pytest.raises(InputError, match="^memory://bucket/nothing: there is no such folder; give the folder"):
+    with pytest.raises(InputError, match=r"^memory://bucket/nothing: there is no such folder; give the folder"):
         Dataset.open("memory://bucket/nothing", procedure=lamp)
-    with pytest.raises(InputError, match="^memory://bucket/nothing: there is no such file or folder"):
+    with pytest.raises(InputError, match=r"^memory://bucket/nothing: there is no such file or folder"):
         open_source("memory://bucket/nothing", lamp)
     with pytest.raises(InputError, match=r"^ftps3://host/data: there is no store of the kind ftps3://") as told:
         Dataset.open("ftps3://user:secret@host/data", procedure=lamp)
