@@ -147,7 +147,7 @@ def _on_cluster(
             for index, (name, item) in enumerate(pairs)
         }
         try:
-            for future in as_completed(list(futures)):
+            for future in as_completed(list(futures), loop=client.loop):
                 index, name = futures[future], pairs[futures[future]][0]
                 try:
                     answer = future.result()
