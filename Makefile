@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := plot,pandas,synth,train,detect,station,annotate,edge,export,dev,docs
+EXTRAS := plot,pandas,synth,train,detect,station,annotate,edge,export,cluster,remote,dev,docs
 TORCH  ?= 2.13.0
 # the versions that are installed, checked by their hashes; made by `make lock`
 LOCK   ?= requirements.lock

@@ -21,13 +21,13 @@ MODULES = {
 # The layers of the house, from the ground up: a module may import from its own layer and from those below, never from
 # above. Imports inside functions and for type checkers count as well. A module belongs to the longest name it fits.
 LAYERS = [
-    *("errors", "files", "yaml_loader", "procedure", "data", "decoding"),
+    *("errors", "files", "yaml_loader", "cluster", "procedure", "data", "decoding"),
     *("evaluation.edit_distance", "evaluation.metrics", "evaluation.alarms", "evaluation.summary"),
     *("config", "models", "detectors", "runtime", "training", "evaluation", "recognizer", "web", "station", "annotate"),
 ]
 SAME_LAYER = {"evaluation.released": "evaluation.metrics"}  # two halves of `score`, kept apart for clarity
 # The rendered world stands beside the house: it knows what a procedure and a recording are, and nobody inside knows it.
-BESIDE = {"synthetic": ("errors", "files", "yaml_loader", "procedure", "data")}
+BESIDE = {"synthetic": ("errors", "files", "yaml_loader", "cluster", "procedure", "data")}
 EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them
 EXCEPTIONS = {"stormpsr.data.sources": {"time"}}  # the frames of a webcam carry no times of their own
 CLOCK_READERS = ("web", "station", "annotate")  # what happens there happens at a time of day

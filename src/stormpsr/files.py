@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import stat
@@ -21,6 +22,7 @@ import sys
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -39,9 +41,17 @@ _MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buff
 
 # ---------------------------------------------------------------------- writing
 def draft_of(path: str | Path) -> Path:
-    """Where this process drafts a file or folder: beside it and hidden, with the same suffix. A link stays a link."""
+    """Where this process drafts a file or folder: beside it and hidden, with the same suffix. A link stays a link.
+
+    The machine is part of the name: on a shared disk, processes of two machines may have the same number.
+    """
     real = Path(os.path.realpath(path))
-    return real.with_name(f".{os.getpid()}.draft.{real.name}")
+    return real.with_name(f".{os.getpid()}@{_machine()}.draft.{real.name}")
+
+
+@cache
+def _machine() -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:64]
 
 
 @contextmanager
@@ -263,10 +273,11 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Drafts of the same thing by processes that were killed."""
+    """Drafts of the same thing by processes of this machine that were killed; of others we cannot tell."""
     for left in path.parent.glob(f".*.draft.{glob.escape(path.name)}"):
-        pid = left.name.split(".")[1]
-        if os.name != "nt" and re.fullmatch("[0-9]+", pid) and not _is_running(int(pid)):
+        pid, _, machine = left.name.split(".")[1].partition("@")
+        ours = os.name != "nt" and re.fullmatch("[0-9]+", pid) and machine in ("", _machine())
+        if ours and not _is_running(int(pid)):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
@@ -378,6 +389,13 @@ def _check_unfolded(file: IO[bytes]) -> None:
                 if math.prod(shape) * kind.itemsize > member.file_size:
                     raise ValueError(f"array {member.filename!r} is shorter than its shape {shape}")
     file.seek(0)
+
+
+def user_cache() -> Path:
+    """Where a user's programs keep what can be made or fetched again: ours alone, or a part of everybody's."""
+    if own := os.environ.get("STORMPSR_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stormpsr"
 
 
 # ---------------------------------------------------------------------- fingerprints

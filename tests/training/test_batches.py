@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+from lightning.pytorch.utilities import rank_zero_only
 
 from stormpsr.data.embedding_store import read_clips
 from stormpsr.data.labels import StateTimeline
 from stormpsr.data.sampling import (
     ClipSampler,
     KeyFrameSampler,
+    Shard,
     clip_labels,
     clip_windows,
     key_frames,
     window_offsets,
 )
 from stormpsr.training.data import Clips, KeyFrameImages, read_images
+from stormpsr.training.fit import FitOptions
 
 TIMELINES = [
     StateTimeline((0, 10, 25), ((0, 0), (1, 0), (1, 1))),
@@ -75,3 +79,54 @@ def test_images_of_key_frames_and_renders_come_with_their_states() -> None:
             assert tuple(STATES[image // 100][image % 100]) == keys.states[label]
         assert told_C.tolist() == [image != 255 and image % 2 == 0] * len(told_C)
     assert (image_BSS3[:, 0, 0, 0] == 255).sum() == 2 * len(keys.states)
+
+
+# ---------------------------------------------------------------------- several processes
+class Watched:
+    """Frames that remember which of them were read."""
+
+    def __init__(self, frames: Any) -> None:
+        self.frames, self.read = frames, []
+
+    def __getitem__(self, numbers: Any) -> Any:
+        self.read += np.ravel(numbers).tolist()
+        return self.frames[numbers]
+
+
+def frames_read(kind: str, shard: Shard) -> list[tuple[int, int]]:
+    """(recording, frame) of all that one process reads for a batch, as often as it reads it."""
+    watched: Any = [Watched(images) for images in (EMBEDDINGS if kind == "embeddings" else IMAGES)]
+    if kind == "key frames":
+        keys = key_frames(TIMELINES, [40, 50], fps=10, after_seconds=1, wrong_states="own_label", initial_state=True)
+        sampler = KeyFrameSampler(keys, n_sample=4, n_syn=0, states_per_batch=None, seed=0, shard=shard)
+        told = [np.ones(states_FC.shape, dtype=bool) for states_FC in STATES]
+        KeyFrameImages(sampler, watched, [], told, epoch=0, batches=1)[0]
+    else:
+        clips = ClipSampler(
+            [np.full(n, 1 / n) for n in (40, 50)], batch_size=12, batches_per_epoch=3, seed=0, shard=shard
+        )
+        if kind == "embeddings":
+            for store, rows in zip(watched, EMBEDDINGS, strict=True):
+                store.shape = rows.shape
+        read = partial(read_clips if kind == "embeddings" else read_images, watched)
+        Clips(read, clips, STATES, OFFSETS, epoch=0)[0]
+    return sorted((recording, frame) for recording, own in enumerate(watched) for frame in own.read)
+
+
+@pytest.mark.parametrize("kind", ["key frames", "images", "embeddings"])
+def test_a_process_reads_its_share_of_a_batch_and_nothing_of_the_others(kind: str) -> None:
+    alone, first, second = (frames_read(kind, shard) for shard in (Shard(), Shard(0, 2), Shard(1, 2)))
+    assert first != second
+    assert sorted(first + second) == alone
+
+
+def test_processes_that_prepare_data_at_the_same_time_begin_at_different_recordings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for rank in range(2):
+        monkeypatch.setattr(rank_zero_only, "rank", rank)
+        found.append(FitOptions(device="cpu", devices=1, machines=2).own_first(["a", "b", "c", "d"]))
+    assert found == [["a", "b", "c", "d"], ["c", "d", "a", "b"]]
+    monkeypatch.setattr(rank_zero_only, "rank", 0)
+    assert FitOptions(device="cpu").own_first([]) == []

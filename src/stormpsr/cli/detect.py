@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -202,7 +203,7 @@ def eval_command(
 @app.command("run")
 def run_command(
     detector: Detector,
-    data: Data,
+    data: Annotated[str, typer.Argument(help="Folder of recordings with frames, or its address: s3://bucket/data.")],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for one NAME.csv per recording. Existing files are kept.")
     ],
@@ -210,6 +211,7 @@ def run_command(
     every: Annotated[int, typer.Option(min=1, help="Use every Nth frame only.")] = 1,
     min_confidence: MinConfidence = 0.1,
     procedure: options.DataProcedureOption = None,
+    cluster: options.ClusterOption = None,
     threads: options.Threads = None,
     device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
@@ -227,6 +229,7 @@ def run_command(
 
     options.use_threads(threads)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
+    load = partial(load_detector, detector.resolve(), device=device, threads=options.same_threads(threads))
     dataset = options.open_data(data, split, loaded)
     with Bar("frames", enabled=not as_json) as bar:
         result = detect_recordings(
@@ -236,7 +239,8 @@ def run_command(
             digest=digest(detector, without=["metrics.json"]),
             min_confidence=min_confidence,
             every=every,
-            on_progress=bar.named,
+            cluster=options.cluster_of(cluster, load, detector),
+            on_progress=bar.named if cluster is None else bar.together("recordings", len(dataset)),
         )
     said = f"{len(result.made)} recordings, {len(result.skipped)} were there already: {out}"
     answer(as_json, {"folder": str(out), "made": result.made, "skipped": result.skipped}, said)

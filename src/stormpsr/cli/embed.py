@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from stormpsr.cli.options import PLOTS, DeviceOption, check_output, need
+from stormpsr.cli.options import PLOTS, ClusterOption, DeviceOption, check_output, cluster_of, need, same_threads
 from stormpsr.cli.output import Bar, JsonFlag, answer
 from stormpsr.errors import InputError
 
@@ -21,13 +22,14 @@ CheckpointArgument = Annotated[
 @app.command("make")
 def make_command(
     checkpoint: CheckpointArgument,
-    data: Annotated[Path, typer.Option(help="Folder of a data set or of one recording.")],
+    data: Annotated[str, typer.Option(help="Folder of a data set or of one recording, or its address.")],
     out: Annotated[Path, typer.Option(help="Folder for the embeddings.")],
     split: Annotated[Literal["train", "val", "test", "all"], typer.Option(help="Which recordings to use.")] = "all",
     cache: Annotated[
         Path | None, typer.Option(help="Folder for decoded frames; training can share it.", show_default="in OUT")
     ] = None,
     precision: Annotated[Literal["float16", "float32"], typer.Option(help="Numerical precision on disk.")] = "float16",
+    cluster: ClusterOption = None,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
@@ -40,19 +42,20 @@ def make_command(
     """
     need("embedding", "train")
     from stormpsr.data.dataset import Dataset
-    from stormpsr.models.checkpoint import device_of, load_checkpoint
-    from stormpsr.training.stages import embed_recordings
+    from stormpsr.training.stages import embed_recordings, load_encoder
 
-    loaded = load_checkpoint(checkpoint)
-    recordings = list(Dataset.open(data, None if split == "all" else split, loaded.procedure))
+    encoder, procedure = load_encoder(checkpoint, device)
+    load = partial(load_encoder, checkpoint.resolve(), device, same_threads(None))
+    recordings = list(Dataset.open(data, None if split == "all" else split, procedure))
     with Bar(logged=True) as bar:
         embeddings = embed_recordings(
-            loaded.encoder().to(device_of(device)),
+            encoder,
             recordings,
             store_folder=out,
             cache_folder=cache or out / "cache",
             dtype=precision,
-            on_progress=bar.named,
+            cluster=cluster_of(cluster, load, checkpoint),
+            on_progress=bar.named if cluster is None else bar.together("recordings", len(recordings)),
         )
     n_frames = sum(len(embedding_FD) for embedding_FD in embeddings)
     names = [recording.name for recording in recordings]

@@ -30,6 +30,7 @@ def evaluate_command(
     temporal_stride: options.TemporalStride = None,
     detector_stride: options.DetectorStride = None,
     cache: options.CacheOption = None,
+    cluster: options.ClusterOption = None,
     threads: options.Threads = None,
     device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
@@ -57,15 +58,16 @@ def evaluate_command(
             protocol=protocol,
             unexpected=unexpected,
             title=title,
-            on_progress=bar.named,
+            cluster=options.model_cluster(cluster, loaded, threads, device),
+            on_progress=bar.named if cluster is None else bar.together("recordings", len(dataset)),
         )
     if store:
-        store_scores(loaded, summaries, data=data.name, split=split)
+        store_scores(loaded, summaries, data=Path(data).name, split=split)
     if as_json:
         print_json(
             {
                 "model": str(loaded.path),
-                "data": str(data),
+                "data": data,
                 "split": dataset.split,
                 "protocol": protocol,
                 "run": None if out is None else str(out),

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,10 +15,13 @@ import typer
 from stormpsr.cli.output import print_notes
 from stormpsr.decoding.methods import method_help
 from stormpsr.errors import InputError, need_packages
-from stormpsr.files import read_text
+from stormpsr.files import read_text, user_cache
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stormpsr.cluster import Cluster
     from stormpsr.data.dataset import Dataset
     from stormpsr.detectors.base import StateDetector
     from stormpsr.recognizer.model_folder import RecognizerModel
@@ -31,7 +35,9 @@ ModelArgument = Annotated[
     str, typer.Argument(help="Folder of a model, or the name of one that is shipped.", metavar="MODEL")
 ]
 ProcedureArgument = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help=_PROCEDURE)]
-DataOption = Annotated[Path, typer.Option("--data", "-d", help="Folder of recordings with labels.")]
+DataOption = Annotated[
+    str, typer.Option("--data", "-d", help="Folder of recordings with labels, or its address: s3://bucket/data.")
+]
 ProcedureOption = Annotated[str, typer.Option("--procedure", "-p", help=_PROCEDURE)]
 DataProcedureOption = Annotated[
     str | None, typer.Option("--procedure", "-p", help=_PROCEDURE, show_default="procedure.yaml in the data")
@@ -85,6 +91,14 @@ DetectorStride = Annotated[
 ]
 CacheOption = Annotated[
     Path | None, typer.Option(help="Folder in which predictions are kept.", show_default="in the user's cache")
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Let the workers of a Dask cluster do it: tcp://host:8786, or a scheduler file.",
+        show_default="this machine",
+    ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
 MeasuredThreadsOption = Annotated[
@@ -154,6 +168,8 @@ PACKAGES = {  # what a command looks for before it begins, by the extra that ins
     "edge": ("onnxruntime", "cv2", "PIL", "av"),
     "openvino": ("openvino", "cv2", "PIL", "av"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
+    "cluster": ("distributed",),
+    "remote": ("fsspec",),
 }
 
 
@@ -201,6 +217,34 @@ def load(
     return loaded
 
 
+def cluster_of(where: str | None, load: Callable[[], Any] | None = None, *reads: Path) -> Cluster | None:
+    """A cluster whose workers read with `load` what they work with, if they need anything; None for this machine."""
+    if where is None:
+        return None
+    from stormpsr.cluster import Cluster
+
+    need("--cluster", "cluster")
+    return Cluster(where, reads=reads) if load is None else Cluster(where, load, reads)
+
+
+def model_cluster(where: str | None, model: RecognizerModel, threads: int | None, device: str) -> Cluster | None:
+    """A cluster that runs the networks of a model, each with as many threads as here: then they say the same."""
+    from stormpsr.recognizer.model_folder import load_model, resolve_model, shipped_models
+
+    path, own = model.path.resolve(), model.settings
+    strides = {"temporal_stride": own.temporal_stride, "detector_stride": own.detector_stride}
+    is_shipped = path.name in shipped_models() and path == resolve_model(path.name).resolve()
+    name = path.name if is_shipped else path  # each machine has its own copy of those
+    load = partial(load_model, name, **strides, device=device, threads=same_threads(threads))
+    return cluster_of(where, load, *([] if is_shipped else [path]))
+
+
+def same_threads(threads: int | None) -> int | None:
+    """As many as were asked for, or as torch uses here: sums of another number of threads may be rounded otherwise."""
+    torch = sys.modules.get("torch")
+    return threads if threads is not None or torch is None else int(torch.get_num_threads())
+
+
 def procedure_of(data: Path, given: str | None) -> Procedure:
     """The procedure that was asked for, or the one that lies in the data, or beside a file of it."""
     from stormpsr.data.dataset import PROCEDURE_FILE, Dataset
@@ -213,7 +257,7 @@ def procedure_of(data: Path, given: str | None) -> Procedure:
     return Dataset.open(folder).procedure
 
 
-def open_data(data: Path, split: str | None, model: RecognizerModel | StateDetector) -> Dataset:
+def open_data(data: str | Path, split: str | None, model: RecognizerModel | StateDetector) -> Dataset:
     """The recordings of a split, or all, whose procedures the model has not refused."""
     from stormpsr.data.dataset import Dataset
 
@@ -224,8 +268,4 @@ def open_data(data: Path, split: str | None, model: RecognizerModel | StateDetec
 
 def cache_folder(given: Path | None) -> Path:
     """Where predictions are kept: they can always be made again."""
-    if given is not None:
-        return given
-    if own := os.environ.get("STORMPSR_CACHE"):
-        return Path(own) / "predictor"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stormpsr" / "predictor"
+    return user_cache() / "predictor" if given is None else given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -168,6 +168,16 @@ class Bar:
 
     def count(self, done: int, of: int | None) -> None:
         self.named(self._name, done, of)
+
+    def together(self, name: str, n: int) -> Callable[[str, int, int], None]:
+        """Progress of so many recordings that are worked on at the same time, told by their names: percent of all."""
+        shares: dict[str, float] = {}
+
+        def told(recording: str, done: int, of: int) -> None:
+            shares[recording] = done / max(of, 1)
+            self.named(name, int(100 * sum(shares.values()) / max(n, len(shares))), 100)
+
+        return told
 
     def named(self, name: str, done: int, of: int | None, more: str = "") -> None:
         """Progress of a recording, or of another part of the work that has a name; another name begins anew."""

@@ -33,8 +33,8 @@ def run_command(
         typer.Argument(
             metavar="[MODEL] SOURCE",
             help="MODEL is the folder of a model; without it, the shipped model 'vehicle' is used. SOURCE is a video "
-            "file, a folder of frames, a recording, the index of a webcam (0, 1, ...) or the address of a camera "
-            "(rtsp://...).",
+            "file, a folder of frames or a recording (also in a store: s3://...), the index of a webcam (0, 1, ...) or "
+            "the address of a camera (rtsp://...).",
             show_default=False,
         ),
     ],
@@ -98,8 +98,10 @@ def run_command(
 
 
 def _open(text: str, model: RecognizerModel, fps: float | None) -> FrameSource:
+    from stormpsr.data.remote import is_store_address, local_path
     from stormpsr.data.sources import open_source
 
+    text = str(local_path(text)) if is_store_address(text) else text
     described = Path(text) / "procedure.yaml"
     if described.is_file():
         model.check_procedure(Procedure.load(described), described)

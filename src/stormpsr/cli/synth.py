@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import check_output, need
+from stormpsr.cli.options import ClusterOption, check_output, cluster_of, need
 from stormpsr.cli.output import Bar, JsonFlag, answer, number, print_json, print_table
 from stormpsr.errors import InputError
 from stormpsr.files import read_text
@@ -67,6 +67,7 @@ def generate_command(
     val_removal_rate: Rate = None,
     test_error_rate: Rate = None,
     test_removal_rate: Rate = None,
+    cluster: ClusterOption = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Make only the recording with this id; may be repeated.")
     ] = None,
@@ -126,6 +127,7 @@ def generate_command(
             spec,
             workers=workers,
             only=only or (),
+            cluster=cluster_of(cluster),
             on_start=lambda missing: shares.update((recording.id, 0.0) for recording in missing),
             on_progress=progress,
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def tune_command(
     data: Annotated[
-        list[Path], typer.Option("--data", "-d", help="Folder of recordings with labels; may be repeated.")
+        list[str], typer.Option("--data", "-d", help="Folder of recordings with labels, or address; may be repeated.")
     ],
     model: options.ModelArgument = "vehicle",
     split: Annotated[
@@ -46,6 +46,7 @@ def tune_command(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do not change the model.")] = False,
     cache: options.CacheOption = None,
+    cluster: options.ClusterOption = None,
     threads: options.Threads = None,
     device: options.DeviceOption = "auto",
     as_json: JsonFlag = False,
@@ -71,7 +72,13 @@ def tune_command(
     loaded = options.load(model, None, None, threads, device)
     recordings = [recording for folder in data for recording in options.open_data(folder, split, loaded)]
     with Bar("recordings", enabled=not as_json) as bar:
-        tables = predict_recordings(loaded, recordings, options.cache_folder(cache), on_progress=bar.named)
+        tables = predict_recordings(
+            loaded,
+            recordings,
+            options.cache_folder(cache),
+            cluster=options.model_cluster(cluster, loaded, threads, device),
+            on_progress=bar.named if cluster is None else bar.together("recordings", len(recordings)),
+        )
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
     with Bar("tuning", enabled=not as_json, logged=True) as bar:
         tuned = tune_methods(
@@ -96,7 +103,7 @@ def tune_command(
             "may fit these alone; see the interval of F1",
             err=True,
         )
-    named = ", ".join(folder.name for folder in data)
+    named = ", ".join(Path(folder).name for folder in data)
     about = {"data": named, "split": split, "objective": objective, "n_recordings": len(labelled)}
     if not dry_run:
         rules = {"max_delay_seconds": max_delay, "slack": slack, "among": among}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stormpsr.data.layouts import RecordingFolder, find_recordings
+from stormpsr.data.layouts import RecordingFolder, outline_of
 from stormpsr.data.recording import Recording, open_recording
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -32,9 +32,11 @@ class Dataset:
     def open(
         cls, root: str | Path, split: str | None = None, procedure: Procedure | str | Path | None = None
     ) -> Dataset:
-        """Find the recordings of a split, or all. The procedure lies beside the data unless one is given."""
-        root = Path(root)
-        folders = find_recordings(root, split)
+        """Find the recordings of a split, or all. The procedure lies beside the data unless one is given.
+
+        root: a path, or the address of a store: s3://bucket/data. A recording's frames are fetched when it is opened.
+        """
+        root, folders = outline_of(root, split)
         if procedure is None:
             procedure = find_procedure(root, folders)
             if procedure is None:

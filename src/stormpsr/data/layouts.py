@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stormpsr.data.labels import LABEL_FILES
+from stormpsr.data.remote import address_below, local_outline
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object
 
@@ -29,6 +30,7 @@ class RecordingFolder:
     name: str
     split: str | None
     path: Path
+    address: str | None = None  # in a store; the frames are not here before it is opened
 
     @property
     def has_labels(self) -> bool:
@@ -102,25 +104,34 @@ def read_about(folder: Path) -> RecordingAbout:
 
 
 def find_recordings(root: str | Path, split: str | None = None) -> list[RecordingFolder]:
-    """All recordings below a folder, by split and name; a folder inside a split counts even without labels."""
-    root = Path(root)
+    """All recordings below a folder, by split and name; a folder inside a split counts even without labels.
+
+    root: a path, or the address of a store (see `remote`).
+    """
+    return outline_of(root, split)[1]
+
+
+def outline_of(root: str | Path, split: str | None = None) -> tuple[Path, list[RecordingFolder]]:
+    """The same with the data set's folder, which is a copy without frames where the data are in a store."""
+    given, root = root, local_outline(root)
     if not root.is_dir():
         problem = "this is a file" if root.exists() else "there is no such folder"
         raise InputError(problem, path=root, cure="give the folder that holds the recordings")
     if split is not None and split not in SPLITS:
         raise InputError(f"unknown split {split!r}", cure=f"choose one of: {', '.join(SPLITS)}")
-    found = sorted(_walk(root, root, depth=3), key=lambda recording: (recording.split or "", recording.name))
+    walked = (replace(one, address=address_below(given, root, one.path)) for one in _walk(root, root, depth=3))
+    found = sorted(walked, key=lambda recording: (recording.split or "", recording.name))
     if not found:
         cure = "it should hold recordings with PSR_labels.csv, for example test/0008/PSR_labels.csv"
         raise InputError("no recordings found", path=root, cure=cure)
     if split is None:
-        return found
+        return root, found
     chosen = [recording for recording in found if recording.split == split]
     if not chosen:
         there = sorted({recording.split for recording in found if recording.split})
         cure = f"it has: {', '.join(there)}" if there else "its recordings belong to no split: choose none"
         raise InputError(f"no recordings in split {split!r}", path=root, cure=cure)
-    return chosen
+    return root, chosen
 
 
 def _walk(folder: Path, root: Path, depth: int) -> Iterator[RecordingFolder]:

@@ -6,7 +6,7 @@ Frames are a folder of images (`rgb/000000.jpg` and on) or a video file (`rgb.mp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from stormpsr.data.labels import (
     read_steps,
 )
 from stormpsr.data.layouts import RecordingFolder, read_about
+from stormpsr.data.remote import local_path
 from stormpsr.data.sources import Frame, FrameSource, ImageFolder, Video, frames_of
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateBits
@@ -41,6 +42,12 @@ class Recording(FrameSource):
     states: StateTimeline | None  # None where there are no labels
     steps: tuple[StepEvent, ...] | None  # correct completions, what recognition is scored against
     n_frames: int
+    address: str | None = None  # of the store that it comes from
+
+    def reference(self) -> RecordingReference:
+        """What another process opens the same recording by."""
+        folder = RecordingFolder(self.name, self.split, self.path.resolve(), self.address)
+        return RecordingReference(folder, self.fingerprint())
 
     @cached_property
     def states_FC(self) -> NDArray[np.int8]:
@@ -61,8 +68,36 @@ class Recording(FrameSource):
         return self.source.fingerprint()
 
 
+@dataclass(frozen=True)
+class RecordingReference:
+    """A recording as one process names it to another."""
+
+    folder: RecordingFolder
+    images: str  # fingerprint
+
+    def open(self, procedure: Procedure) -> Recording:
+        if self.folder.address is None and not self.folder.path.is_dir():
+            cure = "put it on a disk that all machines have at this path"
+            raise InputError("this machine does not see the recording's folder", path=self.folder.path, cure=cure)
+        recording = open_recording(self.folder, procedure)
+        if recording.fingerprint() != self.images:
+            problem, cure = "these are other images than where the command was given", "give all machines the same data"
+            raise InputError(problem, path=self.folder.path, cure=cure)
+        return recording
+
+
+def folders_read(recordings: Iterable[Recording]) -> list[Path]:
+    """The folders in which recordings lie, without those that are fetched from a store."""
+    return sorted({recording.path.resolve().parent for recording in recordings if recording.address is None})
+
+
 def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
-    """Find a recording's frames and read its labels; images are only looked for, not read."""
+    """Find a recording's frames and read its labels; images are only looked for, not read.
+
+    What is in a store is fetched first, and may then lie elsewhere than its folder says.
+    """
+    if folder.address is not None:
+        folder = replace(folder, path=local_path(folder.address))
     about = read_about(folder.path)
     source = frames_of(folder, about)
     fps, n_frames = about.fps or source.fps or procedure.fps, source.numbers()[-1] + 1
@@ -73,7 +108,9 @@ def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
         n_frames = about.n_frames
     states, steps = _read_labels(folder, procedure)
     _check_within(states, steps, n_frames, folder)
-    return Recording(folder.name, folder.split, folder.path, fps, source, states, steps, n_frames)
+    return Recording(
+        folder.name, folder.split, folder.path, fps, source, states, steps, n_frames, address=folder.address
+    )
 
 
 def variant_name_of(recording: Recording, procedure: Procedure) -> str:

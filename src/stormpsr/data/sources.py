@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from stormpsr.data.images import MOST_PIXELS, Image, check_pixels, read_image
 from stormpsr.data.layouts import IMAGE_SUFFIXES, RecordingAbout, RecordingFolder, is_frame_number
+from stormpsr.data.remote import is_store_address, local_path
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -567,6 +568,8 @@ def open_source(
 ) -> FrameSource:
     """A source as people write it: an index, an address, a file or a folder; or one that is there already.
 
+    Files and folders may be in a store (s3://bucket/recording): they are fetched first.
+
     fps: of images that say nothing about it; the procedure's where it is not given.
     """
     default_fps = fps or procedure.fps
@@ -574,7 +577,7 @@ def open_source(
         return source
     if not isinstance(source, str | int | Path):
         return FrameSequence(source, default_fps)
-    text = str(source)
+    text = str(local_path(source)) if isinstance(source, str) and is_store_address(source) else str(source)
     if re.fullmatch(r"[0-9]{1,3}", text) and not Path(text).exists():
         return Camera(int(text), clock)
     if re.match(r"[a-z]{2,6}://", text):

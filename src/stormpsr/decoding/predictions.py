@@ -388,7 +388,7 @@ class PredictionTable:
         rows = (self.detection_row_M, self.change_row_E, self.outputs_row_U)
         whole_numbers = (self.tick_P, self.index_P, self.detection_class_M, *rows)
         numbers = (self.time_P, self.detection_confidence_M, self.detection_box_M4, self.change_EC)
-        return (
+        return bool(
             len(n_components) == 1
             and all(getattr(self, name).shape == shape for name, shape in shapes.items())
             and self.detector_ran_P.dtype == bool

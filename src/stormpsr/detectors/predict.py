@@ -6,7 +6,9 @@ Files have the published columns, one per recording. A recording that is there a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.cluster import Cluster, loaded_once, map_recordings
 from stormpsr.data.annotated_frames import AnnotatedFrame, images_of
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.detection_csv import write_detections
 from stormpsr.data.events import StateDetection
-from stormpsr.data.recording import Recording
+from stormpsr.data.recording import Recording, RecordingReference, folders_read
 from stormpsr.detectors.base import Detection, StateDetector
 from stormpsr.errors import InputError
 from stormpsr.files import read_json, write_json
+from stormpsr.procedure.model import Procedure
 
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
 _CHUNK = 32
@@ -94,11 +98,13 @@ def detect_recordings(
     digest: str,
     min_confidence: float,
     every: int = 1,
+    cluster: Cluster | None = None,
     on_progress: OnRecordingProgress | None = None,
 ) -> RunResult:
     """Write `NAME.csv` for each recording that has none yet. `digest` says which detector it is.
 
-    With `every`, only every so many frames are looked at.
+    With `every`, only every so many frames are looked at. The workers of a cluster read the detector with `load`; the
+    files are written here.
     """
     if every < 1:
         raise InputError(f"every is {every}", cure="1 looks at all frames")
@@ -107,15 +113,45 @@ def detect_recordings(
         if names.count(name) > 1:
             raise InputError(f"two recordings are called {name!r}", cure="choose one split")
     _claim(out, {"detector": digest, "kind": detector.kind, "min_confidence": min_confidence, "every": every})
-    made: list[str] = []
-    for name in names:
-        path = out / f"{name}.csv"
-        if path.is_file():
-            continue
-        detections = list(_detections_of(detector, dataset[name], min_confidence, every, on_progress))
-        write_detections(path, {name: detections})
-        made.append(name)
-    return RunResult(out, tuple(made), tuple(name for name in names if name not in made))
+    missing = [name for name in names if not (out / f"{name}.csv").is_file()]
+
+    def write(place: int, detections: list[StateDetection]) -> None:
+        write_detections(out / f"{missing[place]}.csv", {missing[place]: detections})
+
+    def detect_here(name: str, report: OnRecordingProgress) -> list[StateDetection]:
+        return list(_detections_of(detector, dataset[name], min_confidence, every, report))
+
+    if cluster is None:
+        here = ((name, name) for name in missing)
+        made = map_recordings(detect_here, here, keep=write, on_progress=on_progress)
+    else:
+        recordings = [dataset[name] for name in missing]
+        made = map_recordings(
+            partial(_detect_there, cluster.load, dataset.procedure, digest, min_confidence, every),
+            [(recording.name, recording.reference()) for recording in recordings],
+            cluster=cluster,
+            reads=folders_read(recordings),
+            keep=write,
+            on_progress=on_progress,
+        )
+    with closing(made):
+        for _ in made:
+            pass
+    return RunResult(out, tuple(missing), tuple(name for name in names if name not in missing))
+
+
+def _detect_there(
+    load: Callable[[], StateDetector],
+    procedure: Procedure,
+    digest: str,
+    min_confidence: float,
+    every: int,
+    reference: RecordingReference,
+    report: OnRecordingProgress,
+) -> list[StateDetection]:
+    """The detections of a recording, on a worker of a cluster."""
+    detector = loaded_once(digest, load)
+    return list(_detections_of(detector, reference.open(procedure), min_confidence, every, report))
 
 
 def _detections_of(

@@ -6,14 +6,18 @@ Shape legend: G grid of every k-th frame, S steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.cluster import Cluster
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.events import StepEvent, completions
+from stormpsr.data.recording import Recording
 from stormpsr.decoding.methods import title_of
 from stormpsr.decoding.predictions import PredictionDecoder, PredictionTable
 from stormpsr.errors import InputError
@@ -33,7 +37,7 @@ from stormpsr.recognizer.offline import (
     VISIBLE_EVERY,
     LabelledPredictions,
     OnProgress,
-    predict_recordings,
+    predict_and,
     read_views_of,
 )
 
@@ -50,25 +54,25 @@ def evaluate_model(
     protocol: Protocol = "paper",
     unexpected: str | None = None,
     title: str | None = None,
+    cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Summary]:
     """The scores of each method; with `out`, a run folder is written, recording by recording.
 
     What the networks say is kept in the cache after every recording, so a run that was stopped goes on from there.
+    The workers of a cluster run the networks, decode and score; files are written here.
     """
     chosen = tuple(dict.fromkeys(model.method_or_fallback(method) for method in methods or model.ready_methods))
     results: dict[str, list[RecordingResult]] = {method: [] for method in chosen}
     if out is not None:
         claim_run(out, model, dataset.root, dataset.split)
-    for recording, predictions in predict_recordings(model, dataset, cache, on_progress=on_progress):
-        labelled = LabelledPredictions.of(recording, predictions, model.procedure)
-        run, scored_by_method = evaluate_recording(
-            model, labelled, chosen, data=dataset.root, protocol=protocol, unexpected=unexpected
-        )
-        for method, result in scored_by_method.items():
-            results[method].append(result)
-        if out is not None:
-            write_recording(out, run)
+    then = partial(_evaluated, chosen, protocol, unexpected)
+    with closing(predict_and(model, dataset, cache, then, cluster=cluster, on_progress=on_progress)) as evaluated:
+        for recording, _, (run, scored_by_method) in evaluated:
+            for method, result in scored_by_method.items():
+                results[method].append(result)
+            if out is not None:
+                write_recording(out, replace(run, frames_path=_below(recording.source.path, dataset.root)))
     summaries = {method: summarise(found, model.procedure) for method, found in results.items()}
     if out is not None:
         info = RunInfo(
@@ -84,6 +88,18 @@ def evaluate_model(
         )
         write_run(out, info, model.procedure)
     return summaries
+
+
+def _evaluated(
+    methods: Sequence[str],
+    protocol: Protocol,
+    unexpected: str | None,
+    model: RecognizerModel,
+    recording: Recording,
+    predictions: PredictionTable,
+) -> tuple[RecordingRun, Mapping[str, RecordingResult]]:
+    labelled = LabelledPredictions.of(recording, predictions, model.procedure)
+    return evaluate_recording(model, labelled, methods, protocol=protocol, unexpected=unexpected)
 
 
 def method_info(model: RecognizerModel, method: str, unexpected: str | None = None) -> MethodInfo:

@@ -209,8 +209,9 @@ class Networks:
         assert self.stream is not None
         said_BCF = self.stream.predict(embedding_BND, mask_BN)
         if self._spoken_F is None:  # which columns a model fills does not change from window to window
-            self._spoken_F = ~np.isnan(said_BCF).all(axis=(0, 1))
-            self._spoken_F[0] = True
+            spoken_F = np.asarray(~np.isnan(said_BCF).all(axis=(0, 1)))
+            spoken_F[0] = True
+            self._spoken_F = spoken_F
         for window, said_CF in enumerate(said_BCF):
             if not np.isfinite(said_CF[:, self._spoken_F]).all():
                 frame = frames[window] if frames else window

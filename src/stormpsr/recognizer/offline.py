@@ -11,19 +11,22 @@ Shape legend: B images or windows of a batch, N frames of a window, D dimensions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.cluster import Cluster, loaded_once, map_recordings
 from stormpsr.data.annotated_frames import boxes_inside, read_boxes
 from stormpsr.data.events import StepEvent, completions
 from stormpsr.data.labels import STEPS_FILE, STEPS_WITH_ERRORS_FILE, StateTimeline, read_steps
-from stormpsr.data.recording import Recording, variant_name_of
+from stormpsr.data.recording import Recording, RecordingReference, folders_read, variant_name_of
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
@@ -31,11 +34,13 @@ from stormpsr.errors import InputError
 from stormpsr.evaluation.alarms import score_alarms
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
+from stormpsr.files import digest
 from stormpsr.procedure.model import Procedure
-from stormpsr.recognizer.model_folder import RecognizerModel
+from stormpsr.recognizer.model_folder import METRICS_FILE, RecognizerModel
 from stormpsr.recognizer.networks import Due, EmbeddingRing, Networks, View, joined_outputs
 
 VISIBLE_EVERY = 10  # frames
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,22 +188,101 @@ def predict_recordings(
     recordings: Iterable[Recording],
     cache: Path,
     *,
+    cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
-) -> Iterator[tuple[Recording, PredictionTable]]:
+) -> Generator[tuple[Recording, PredictionTable], None, None]:
     """Each recording with its predictions, made first where they are not in the cache yet."""
-    digest = model.digest()
-    for recording in recordings:
-        path, made_from = prediction_file(recording, digest, cache)
-        table = PredictionTable.load(path, made_from)
-        if table is None:
-            frames = _watched(recording, on_progress)
-            table = PredictionTable.of(predict_recording(model.networks, frames), model.procedure.n_components)
-            if not len(table):
-                raise InputError("the recording has no frames", path=recording.path)
-            table.save(path, made_from)
-        elif on_progress:
+    made = predict_and(model, recordings, cache, _nothing_more, cluster=cluster, on_progress=on_progress)
+    with closing(made):
+        for recording, table, _ in made:
+            yield recording, table
+
+
+def _nothing_more(model: RecognizerModel, recording: Recording, table: PredictionTable) -> None:
+    """The predictions are all that is wanted."""
+
+
+def predict_and(
+    model: RecognizerModel,
+    recordings: Iterable[Recording],
+    cache: Path,
+    then: Callable[[RecognizerModel, Recording, PredictionTable], Result],
+    *,
+    cluster: Cluster | None = None,
+    on_progress: OnProgress | None = None,
+) -> Generator[tuple[Recording, PredictionTable, Result], None, None]:
+    """The same, and what `then` makes of the predictions, where they are made.
+
+    cluster: its workers read the model with `load`, and make what is missing; the cache is ours alone.
+    """
+    key = model.digest()
+
+    def known(recording: Recording) -> PredictionTable | None:
+        table = PredictionTable.load(*prediction_file(recording, key, cache))
+        if table is not None and on_progress:
             on_progress(recording.name, recording.n_frames, recording.n_frames)
-        yield recording, table
+        return table
+
+    def save(recording: Recording, table: PredictionTable) -> None:
+        table.save(*prediction_file(recording, key, cache))
+
+    def predict_here(recording: Recording, report: OnProgress) -> tuple[Recording, PredictionTable, Result]:
+        table = known(recording)
+        if table is None:
+            table = _predict_frames(model, recording, report)
+            save(recording, table)
+        return recording, table, then(model, recording, table)
+
+    if cluster is None:
+        items = ((recording.name, recording) for recording in recordings)
+        yield from map_recordings(predict_here, items, on_progress=on_progress)
+        return
+    opened = [(recording, known(recording)) for recording in recordings]
+    missing = [recording for recording, table in opened if table is None]
+    made = map_recordings(
+        partial(_predict_there, cluster.load, _files_of(model), then),
+        [(recording.name, recording.reference()) for recording in missing],
+        cluster=cluster,
+        reads=folders_read(missing),
+        keep=lambda place, answer: save(missing[place], answer[0]),
+        on_progress=on_progress,
+    )
+    with closing(made):
+        for recording, table in opened:
+            if table is None:
+                yield recording, *next(made)
+            else:
+                yield recording, table, then(model, recording, table)
+
+
+def _predict_there(
+    load: Callable[[], RecognizerModel],
+    files: str,
+    then: Callable[[RecognizerModel, Recording, PredictionTable], Result],
+    reference: RecordingReference,
+    report: OnProgress,
+) -> tuple[PredictionTable, Result]:
+    """A recording on a worker of a cluster; `files` says which model it is."""
+    model = loaded_once(files, load)
+    if _files_of(model) != files:
+        problem, cure = "this is another model than where the command was given", "give all machines the same files"
+        raise InputError(problem, path=model.path, cure=cure)
+    recording = reference.open(model.procedure)
+    table = _predict_frames(model, recording, report)
+    return table, then(model, recording, table)
+
+
+def _files_of(model: RecognizerModel) -> str:
+    """A fingerprint of everything that decides what a model says, its settings included."""
+    return digest(model.path, without=[METRICS_FILE])
+
+
+def _predict_frames(model: RecognizerModel, recording: Recording, on_progress: OnProgress | None) -> PredictionTable:
+    frames = _watched(recording, on_progress)
+    table = PredictionTable.of(predict_recording(model.networks, frames), model.procedure.n_components)
+    if not len(table):
+        raise InputError("the recording has no frames", path=recording.path)
+    return table
 
 
 def prediction_file(recording: Recording, digest: str, cache: Path) -> tuple[Path, str]:

@@ -14,13 +14,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from stormpsr import __version__
+from stormpsr.cluster import Cluster, map_recordings
 from stormpsr.data.images import Image, read_image
 from stormpsr.data.labels import frame_name
 from stormpsr.data.layouts import RECORDING_FILE
@@ -61,10 +63,14 @@ def generate(
     *,
     workers: int = 2,
     only: Sequence[str] = (),
+    cluster: Cluster | None = None,
     on_start: Callable[[list[RecordingSpec]], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> GenerateResult:
-    """Make all recordings of a set that are not there yet, or only those whose ids are given."""
+    """Make all recordings of a set that are not there yet, or only those whose ids are given.
+
+    workers: how many are drawn at a time, on this machine. With a cluster, it has workers of its own.
+    """
     if workers < 1:
         raise InputError(f"{workers} workers", cure="at least one is needed")
     recordings = spec.recordings(Product.load(spec.product))
@@ -78,10 +84,22 @@ def generate(
     if on_start:
         on_start(missing)
     pool = _Pool(out, on_progress or (lambda *_: None))
-    pool.run(missing, workers)
+    # a product's file may be named as seen from here
+    here = Path.cwd() if Path(spec.product).is_file() else None
+    retried = map_recordings(
+        (lambda recording, _: pool.make(recording)) if cluster is None else partial(_draw, out.resolve(), here),
+        [(recording.id, recording) for recording in missing],
+        cluster=cluster,
+        threads=workers,
+        reads=[] if here is None else [here],
+        writes=[out],
+        on_progress=on_progress,
+        on_stop=pool.stop,
+    )
+    again = [recording.id for recording, twice in zip(missing, retried, strict=True) if twice]
     done = {recording.id for recording in missing}
     skipped = tuple(recording.id for recording in wanted if recording.id not in done)
-    return GenerateResult(out, tuple(recording.id for recording in missing), skipped, tuple(sorted(pool.retried)))
+    return GenerateResult(out, tuple(recording.id for recording in missing), skipped, tuple(sorted(again)))
 
 
 # ---------------------------------------------------------------------- folders
@@ -127,31 +145,30 @@ class _NotDrawnError(Exception):
     """What is drafted must not take the recording's place."""
 
 
-class _Pool:
-    """Runs one process per recording, a few at a time, and cleans up after each of them."""
+def _draw(out: Path, here: Path | None, spec: RecordingSpec, report: OnProgress) -> bool:
+    """A recording, on a worker of a cluster."""
+    return _Pool(out, report, here).make(spec)
 
-    def __init__(self, out: Path, on_progress: OnProgress) -> None:
-        self.out = out
-        self.on_progress = on_progress
-        self.retried: set[str] = set()
+
+class _Pool:
+    """Runs one process per recording, and cleans up after each of them."""
+
+    def __init__(self, out: Path, on_progress: OnProgress, here: Path | None = None) -> None:
+        """here: where the processes run, if not where this one does."""
+        self.out, self.on_progress, self.here = out, on_progress, here
         self._started: list[subprocess.Popen[str]] = []  # those that ended are not harmed by being ended again
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, recordings: Sequence[RecordingSpec], workers: int) -> None:
-        with ThreadPoolExecutor(max_workers=workers) as executor:
-            try:
-                for future in as_completed([executor.submit(self._make, recording) for recording in recordings]):
-                    future.result()
-            except BaseException:
-                with self._lock:
-                    self._stopped = True
-                    for process in self._started:
-                        process.terminate()
-                executor.shutdown(cancel_futures=True)
-                raise
+    def stop(self) -> None:
+        """End all processes, and start no more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._started:
+                process.terminate()
 
-    def _make(self, spec: RecordingSpec) -> None:
+    def make(self, spec: RecordingSpec) -> bool:
+        """Draw a recording; whether it took more than one attempt."""
         for attempt in range(1, ATTEMPTS + 1):
             with suppress(_NotDrawnError):
                 with replacing_folder(recording_folder(self.out, spec)) as draft:
@@ -160,14 +177,14 @@ class _Pool:
                         raise InputError(answer["problem"], path=answer.get("path"), cure=answer.get("cure"))
                     if code or self._stopped:
                         raise _NotDrawnError
-                return
+                return attempt > 1
             if self._stopped:
-                return
-            self.retried.add(spec.id)
+                return False
             if attempt == ATTEMPTS:
                 reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
                 tail = answer.get("stderr", "")[-300:].strip().replace("\n", " | ")
                 raise WorkerCrashError(f"drawing recording {spec.id} failed {ATTEMPTS} times ({reason}): {tail}")
+        return False
 
     def _attempt(self, spec: RecordingSpec, draft: Path) -> tuple[int, dict[str, str]]:
         """Draw once in a process of its own: its exit code, and what it said if it failed."""
@@ -183,6 +200,7 @@ class _Pool:
                     stderr=errors,
                     text=True,
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    cwd=self.here,
                     start_new_session=True,  # Ctrl-C comes to us alone, and we end the processes
                 )
                 self._started.append(process)

@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ from stormpsr.training.stage_folder import StageFolder
 
 StageConfig = LocatorTrainingConfig | EncoderTrainingConfig | TemporalTrainingConfig
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+Item = TypeVar("Item")
 OnProgress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
 
 
@@ -78,6 +79,14 @@ class FitOptions:
     def processes(self) -> int:
         """That share every batch."""
         return self.devices * self.machines
+
+    def own_first(self, items: Sequence[Item]) -> list[Item]:
+        """The same in another order for each of several processes, which prepare data at the same time.
+
+        Each begins with its own part. What the others have made until it comes to theirs, it finds on the shared disk.
+        """
+        start = len(items) * rank_zero_only.rank // self.processes
+        return [*items[start:], *items[:start]]
 
     @property
     def torch_device(self) -> torch.device:
@@ -294,7 +303,7 @@ def fit(
     task.workers = options.workers
     with _quiet_lightning():
         trainer = _trainer(task, epochs, folder, procedure, options)
-        if rank_zero_only.rank == 0:  # the other processes are started later, when the stage has begun
+        if rank_zero_only.rank == 0:  # one speaks for all: others start later, or wait for it before the first batch
             folder.begin(task.settings, resume=options.resume, began_from=began_from)
         try:
             trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=True)

@@ -6,8 +6,8 @@ checkpoint. What is there already is used again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stormpsr.cluster import Cluster, loaded_once, map_recordings
 from stormpsr.config import ClipConfig, Config, TemporalTrainingConfig
 from stormpsr.data.embedding_store import EmbeddingStore, Precision, read_clips
 from stormpsr.data.frame_cache import FrameCache, Frames
-from stormpsr.data.recording import Recording
+from stormpsr.data.recording import Recording, RecordingReference, folders_read
 from stormpsr.data.sampling import (
     ClipSampler,
     KeyFrames,
@@ -32,11 +33,11 @@ from stormpsr.data.sampling import (
 )
 from stormpsr.detectors.base import read_config
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import Checkpoint, encoder_digest, load_checkpoint, save_checkpoint
+from stormpsr.models.checkpoint import Checkpoint, device_of, encoder_digest, load_checkpoint, save_checkpoint
 from stormpsr.models.encoder import QUERIES, SpatialEncoder, detector_tensors, is_detector
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
-from stormpsr.procedure.model import StateBits
+from stormpsr.procedure.model import Procedure, StateBits
 from stormpsr.training.data import (
     BoxedFrames,
     Clips,
@@ -91,8 +92,11 @@ class Run:
     def frames(self, recordings: Sequence[Recording]) -> list[Frames]:
         """Decoded frames, made first where they are missing."""
         self.cache.check_room(recording.source for recording in recordings)
-        progress = [partial(self.on_progress, f"decode {recording.name}") for recording in recordings]
-        return [self.cache.frames(r.source, on_progress=told) for r, told in zip(recordings, progress, strict=True)]
+        found: dict[int, Frames] = {}
+        for place in self.options.own_first(range(len(recordings))):
+            told = partial(self.on_progress, f"decode {recordings[place].name}")
+            found[place] = self.cache.frames(recordings[place].source, on_progress=told)
+        return [found[place] for place in range(len(recordings))]
 
     def render_images(self) -> RenderImages:
         """The images of renders, in their order; none if there are no renders."""
@@ -292,39 +296,87 @@ def embed_recordings(
     cache_folder: Path,
     dtype: Precision = "float16",
     frame_step: int = 1,
+    cluster: Cluster | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> list[NDArray[Any]]:
     """The embeddings of frames of recordings as memory maps, (F, D) each, made first where they are missing.
 
-    Of all frames, or of every `frame_step`-th.
+    Of all frames, or of every `frame_step`-th. The workers of a cluster read the encoder with `load` (see
+    `load_encoder`) and write into both folders, which they must see.
     """
     encoder = encoder.eval()
     store = EmbeddingStore(store_folder, encoder_digest(encoder), encoder.embedding_dim, dtype)
     cache = FrameCache(cache_folder, encoder.image_size)
-    device = next(encoder.parameters()).device
+    if cluster is None:
+        here = ((recording.name, recording) for recording in recordings)
+        list(map_recordings(partial(_embed_one, encoder, store, cache, frame_step), here, on_progress=on_progress))
+    else:
+        places = store_folder.resolve(), cache_folder.resolve()
+        made = map_recordings(
+            partial(_embed_there, cluster.load, replace(store, folder=places[0]), places[1], frame_step),
+            [(recording.name, recording.reference()) for recording in recordings],
+            cluster=cluster,
+            reads=folders_read(recordings),
+            writes=places,
+            on_progress=on_progress,
+        )
+        list(made)
+    return [store.read(*_rows_of(recording, frame_step), images=recording.fingerprint()) for recording in recordings]
 
-    def encode(frames: Frames, number_F: NDArray[np.int64], rows: slice) -> NDArray[np.floating]:
+
+def load_encoder(checkpoint: Path, device: str, threads: int | None = None) -> tuple[SpatialEncoder, Procedure]:
+    """A trained encoder, where it is to compute, and the procedure that it was trained for."""
+    where, loaded = device_of(device, threads), load_checkpoint(checkpoint)
+    return loaded.encoder().to(where).eval(), loaded.procedure
+
+
+def _rows_of(recording: Recording, frame_step: int) -> tuple[str, int, float]:
+    """What a recording is called in a store, how many rows it has there, and how many of them are a second."""
+    name = f"{recording.split or 'all'}/{recording.name}"
+    return name, -(-recording.n_frames // frame_step), recording.fps / frame_step
+
+
+def _embed_one(
+    encoder: SpatialEncoder,
+    store: EmbeddingStore,
+    cache: FrameCache,
+    frame_step: int,
+    recording: Recording,
+    report: OnProgress,
+) -> None:
+    device = next(encoder.parameters()).device
+    frames = cache.frames(recording.source, on_progress=partial(report, f"decode {recording.name}"))
+    number_F = np.arange(0, recording.n_frames, frame_step)
+
+    def encode(rows: slice) -> NDArray[np.floating]:
         with torch.inference_mode():
             image_BSS3 = torch.from_numpy(frames[number_F[rows]]).to(device)
             return np.asarray(encoder.embed(image_BSS3).float().cpu().numpy())
 
-    found = []
-    for recording in recordings:
-        name = f"{recording.split or 'all'}/{recording.name}"
-        frames = cache.frames(recording.source, on_progress=partial(on_progress, f"decode {recording.name}"))
-        number_F, fps = np.arange(0, recording.n_frames, frame_step), recording.fps / frame_step
-        images = recording.source.fingerprint()
-        store.write(
-            name,
-            len(number_F),
-            fps,
-            partial(encode, frames, number_F),
-            images=images,
-            batch_size=_IMAGES_AT_ONCE,
-            on_progress=partial(on_progress, f"embed {recording.name}"),
-        )
-        found.append(store.read(name, len(number_F), fps, images=images))
-    return found
+    store.write(
+        *_rows_of(recording, frame_step),
+        encode,
+        images=recording.fingerprint(),
+        batch_size=_IMAGES_AT_ONCE,
+        on_progress=partial(report, f"embed {recording.name}"),
+    )
+
+
+def _embed_there(
+    load: Callable[[], tuple[SpatialEncoder, Procedure]],
+    store: EmbeddingStore,
+    cache_folder: Path,
+    frame_step: int,
+    reference: RecordingReference,
+    report: OnProgress,
+) -> None:
+    """The embeddings of a recording, on a worker of a cluster."""
+    encoder, procedure = loaded_once(store.encoder_digest, load)
+    if encoder_digest(encoder) != store.encoder_digest:
+        problem, cure = "this is another encoder than where the command was given", "give all machines the same files"
+        raise InputError(problem, cure=cure)
+    cache = FrameCache(cache_folder, encoder.image_size)
+    _embed_one(encoder, store, cache, frame_step, reference.open(procedure), report)
 
 
 def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) -> list[NDArray[Any]]:
@@ -333,14 +385,16 @@ def embed(run: Run, encoder: SpatialEncoder, recordings: Sequence[Recording]) ->
     Of every frame, or, where clips are aligned, of those that a clip can have.
     """
     step = run.config.clips.frame_step
-    return embed_recordings(
+    order = run.options.own_first(range(len(recordings)))
+    found = embed_recordings(
         encoder,
-        recordings,
+        [recordings[place] for place in order],
         store_folder=run.store_folder / (encoder_digest(encoder) + (f"-{step}" if step > 1 else "")),
         cache_folder=run.cache_folder or run.folder / "cache",
         frame_step=step,
         on_progress=run.on_progress,
     )
+    return [found[order.index(place)] for place in range(len(recordings))]
 
 
 # ---------------------------------------------------------------------- clips
