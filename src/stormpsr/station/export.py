@@ -97,7 +97,10 @@ def _read(folder: Path) -> list[Record]:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)) as db:
             rows = db.execute("SELECT id, time, kind, unit, model, data, hash FROM records ORDER BY id").fetchall()
-        return [Record(*row[:5], json.loads(row[5]), row[6]) for row in rows]
+        return [
+            Record(number, when, kind, unit, model, json.loads(text), seal)
+            for number, when, kind, unit, model, text, seal in rows
+        ]
     except (sqlite3.DatabaseError, ValueError) as error:
         cure = f"run: stormpsr station verify {folder}"
         raise InputError(f"the records cannot be used ({error})", path=path, cure=cure) from error
