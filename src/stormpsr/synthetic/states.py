@@ -213,14 +213,14 @@ def draw_sheet(product: Product, out: Path, *, size: int = 200, seed: int = 0) -
     draw = ImageDraw.Draw(sheet)
     renderer = Renderer(product, Look.draw(product, seed), size)
     try:
-        for number, (name, bits, choice) in enumerate(shown):
+        for number, (name, state, choice) in enumerate(shown):
             x, y = (number % columns) * size, (number // columns) * (size + strip)
-            frame = renderer.render(sheet_timeline(product, bits, choice), 0)
+            frame = renderer.render(sheet_timeline(product, state, choice), 0)
             sheet.paste(Image.fromarray(frame.image), (x, y))
             text = name
             while draw.textlength(text) > size - 6:
                 text = f"{text.removesuffix('...')[:-1]}..."
-            draw.text((x + 3, y + size + 3), text, fill=(240, 120, 110) if -1 in bits else (230, 230, 230))
+            draw.text((x + 3, y + size + 3), text, fill=(240, 120, 110) if -1 in state else (230, 230, 230))
     finally:
         renderer.close()
     with replacing(out) as draft:
