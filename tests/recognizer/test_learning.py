@@ -16,7 +16,7 @@ from stormpsr.cli.main import main
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.errors import InputError
 from stormpsr.models.checkpoint import load_checkpoint
-from stormpsr.procedure.model import Component, Procedure
+from stormpsr.procedure.model import Component, Procedure, Variant
 from stormpsr.recognizer import learning
 from stormpsr.recognizer.learning import Start, open_learning_data, share_out
 from stormpsr.recognizer.model_folder import load_model, read_metrics
@@ -153,7 +153,9 @@ def test_a_stream_keeps_its_networks_and_is_trained_more_slowly(
 def test_an_encoder_that_reads_by_queries_begins_with_the_new_detector(tmp_path: Path, lamp: Procedure) -> None:
     """As that of the shipped model does; it gets as many queries as the detector of a larger product has."""
     start = Start.of(load_model("vehicle", device="cpu"))
-    many = replace(lamp, components=tuple(Component(f"part {number}") for number in range(20)), states=(), variants={})
+    parts = tuple(Component(f"part {number}") for number in range(20))
+    variants = {"build": Variant("build", initial=(0,) * 20, expected=(0,))}
+    many = replace(lamp, components=parts, states=(), variants=variants)
     small, large = (start.config("trial", [], tmp_path / "detector", procedure) for procedure in (lamp, many))
     assert small.encoder.weights == str(tmp_path / "detector")
     assert (small.encoder.n_queries, large.encoder.n_queries) == (16, 22)
