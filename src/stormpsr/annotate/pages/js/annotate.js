@@ -10,6 +10,7 @@ import { Timeline } from "./timeline.js";
 const key = decodeURIComponent(location.pathname.replace("/recordings/", ""));
 const api = `/api/recordings/${key.split("/").map(encodeURIComponent).join("/")}`;
 const LETTERS = [..."adejlopqrstvw"]; // keys of components after 1 to 9; the other letters are commands
+const STAYS_MS = 250;
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const VALUES = { 1: "correct", 0: "absent", "-1": "wrong" };
 
@@ -19,6 +20,7 @@ let proposals = { steps: [], boxes: {}, unsure: [] };
 let place = 0; // of the frame that is wanted, among those that have an image
 let shown = -1; // of the frame that is on the screen
 let playing = null;
+let later = 0; // what is fetched when somebody stays
 let speed = 2;
 let frames, timeline, boxes, changes;
 
@@ -58,6 +60,7 @@ function placeAfter(delta) {
 
 async function go(to, { stop = true } = {}) {
   if (stop) pause();
+  clearTimeout(later);
   const step = clamp(to) - place;
   place = clamp(to);
   const wanted = place;
@@ -71,7 +74,9 @@ async function go(to, { stop = true } = {}) {
       if (wanted === place) document.body.classList.add("stale");
       return;
     }
-  frames.prefetch(wanted, step);
+  // after a jump the next one may follow at once: what lies around is fetched when somebody stays
+  if (frames.isJump(step)) later = setTimeout(() => frames.prefetch(wanted, 1), STAYS_MS);
+  else frames.prefetch(wanted, step);
 }
 
 const goFrame = (frame) => go(placeOf(frame));

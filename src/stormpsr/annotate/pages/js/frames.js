@@ -44,11 +44,14 @@ export class Frames {
     return image;
   }
 
+  isJump(step) {
+    return step === 0 || Math.abs(step) > LONGEST_STEP;
+  }
+
   /** Fetch what comes next if the last step is repeated, unless much is on its way already. */
   prefetch(place, step) {
-    const usual = Math.abs(step) <= LONGEST_STEP && step ? step : 1; // after a jump one looks around
-    for (let i = 1; i <= AHEAD; i++) {
-      const next = place + usual * i;
+    for (let i = 1; i <= AHEAD && step; i++) {
+      const next = place + step * i;
       if (next < 0 || next >= this.count || this.loading.size >= 4) return;
       if (!this.kept.has(next)) this.get(next).catch(() => {});
     }
