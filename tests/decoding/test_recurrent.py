@@ -29,6 +29,7 @@ from stormpsr.decoding.recurrent import (
     shape_of,
 )
 from stormpsr.errors import InputError
+from stormpsr.files import write_arrays
 from stormpsr.procedure.model import Procedure
 
 
@@ -140,4 +141,7 @@ def test_without_weights_or_with_those_of_another_procedure_it_says_what_to_do(l
     weights = load_weights(tmp_path / PARAMETERS_FILE, 3)
     save_weights(tmp_path / PARAMETERS_FILE, {**weights, "output_bias_3": np.full(3, np.nan)})
     with pytest.raises(InputError, match="these are no weights"):
+        load_weights(tmp_path / PARAMETERS_FILE, 3)
+    write_arrays(tmp_path / PARAMETERS_FILE, **weights, features=np.array("x"))
+    with pytest.raises(InputError, match="no weights of this version"):
         load_weights(tmp_path / PARAMETERS_FILE, 3)

@@ -134,7 +134,7 @@ def save_weights(path: Path, weights: Mapping[str, Floats]) -> None:
 
 def load_weights(path: Path, n_components: int) -> dict[str, Floats]:
     arrays = read_arrays(path, _CURE)
-    if "features" not in arrays or tuple(arrays.pop("features")) != FEATURES or set(arrays) != set(SHAPES):
+    if "features" not in arrays or arrays.pop("features").tolist() != list(FEATURES) or set(arrays) != set(SHAPES):
         raise InputError("these are no weights of this version's recurrent method", path=path, cure=_CURE)
     if any(arrays[name].shape != shape_of(name, n_components) for name in SHAPES):
         raise InputError("the weights do not fit the procedure", path=path, cure=_CURE)
