@@ -14,19 +14,20 @@ from stormpsr.cluster import OnProgress, map_recordings
 
 
 def test_results_come_in_the_order_of_the_recordings_whoever_is_quicker() -> None:
-    second_done = threading.Event()
+    second_kept = threading.Event()
     kept: list[int] = []
 
     def work(item: int, report: OnProgress) -> int:
         if item == 1:
-            second_done.wait()  # the first ends after the second
-        else:
-            second_done.set()
+            second_kept.wait()  # the first ends after the second; and nothing that is made waits to be kept
         return 10 * item
 
-    found = list(map_recordings(work, [("a", 1), ("b", 2)], threads=2, keep=lambda place, _: kept.append(place)))
-    assert found == [10, 20]
-    assert kept == [1, 0]  # but nothing waits to be kept
+    def keep(place: int, result: int) -> None:
+        kept.append(place)
+        second_kept.set()
+
+    assert list(map_recordings(work, [("a", 1), ("b", 2)], threads=2, keep=keep)) == [10, 20]
+    assert kept == [1, 0]
 
 
 def test_one_at_a_time_the_next_is_not_begun_before_it_is_asked_for() -> None:

@@ -103,7 +103,7 @@ class Workers:
         for _ in range(n - len(workers)):
             scratch = str(self.folder / "scratch")
             self._start("dask_worker", "--no-nanny", "--nthreads", "1", "--local-directory", scratch)
-        with Client(scheduler_file=str(self.file), set_as_default=False) as client:
+        with Client(scheduler_file=str(self.file), set_as_default=False, timeout="900s") as client:
             wait_until(lambda: len(client.nthreads()) == n)
 
     def kill(self, pid: int) -> None:
@@ -115,6 +115,12 @@ class Workers:
         for process in reversed(self._started):
             process.kill()
             process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How soon a cluster answers depends on what else the machine does."""
+    monkeypatch.setattr(cluster_module, "_PATIENCE", "900s")
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +169,7 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(
             on_progress=lambda name, done, of: told.update({name: (done, of)}),
         )
         if own is not None:
-            assert told == dict.fromkeys(data.names, (1, 1))  # progress of the whole cluster
+            assert {name for name, (done, of) in told.items() if done == of} == set(data.names)  # of both workers
     killer.join()
     assert killed
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "here")
