@@ -118,7 +118,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name() -> None:
         ("", ("temporal.kind=lstm", "temporal.heads=2"), "there is no key 'temporal.heads'"),
         ("", ("clips.window_frames=32",), "clips: n_window is 64, but the window has only 32 frames"),
         ("", ("temporal.heads=7",), "temporal: a width of 128 cannot be divided among 7 heads"),
-        ("", ("train_encoder.learning_rate=.nan",), "train_encoder.learning_rate is nan: it should be a finite number"),
+        ("", ("train_encoder.learning_rate=.nan",), "learning_rate=.nan': .nan is no number to compute with"),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_cure(text: str, overrides: tuple[str, ...], expected: str) -> None:

@@ -346,8 +346,8 @@ def _override(document: Document, override: str) -> None:
         raise InputError(f"override {override!r} is not understood", cure="write it like clips.window_frames=64")
     try:
         value = parse_yaml(text).data
-    except InputError:
-        raise InputError(f"the value of override {override!r} is not YAML", cure="put text in quotes") from None
+    except InputError as error:
+        raise InputError(f"override {override!r}: {error.problem}", cure=error.cure or "put text in quotes") from None
     table = document.data
     for part in parts[:-1]:
         table = table.setdefault(part, {})

@@ -149,8 +149,8 @@ def test_a_note_names_file_and_line(write: Write) -> None:
         (f"10.jpg,{'9' * 5000},a\n", 1, "not a whole number"),
         ("10.jpg,-3,a\n", 1, "step_id is -3, but it cannot be negative"),
         ("10.jpg,0,a,high\n", 1, "confidence is 'high', not a number"),
-        ("10.jpg,0,a,nan\n", 1, "confidence is nan, not a finite number"),
-        ("10.jpg,0,a\n20.jpg,3,b,inf\n", 2, "confidence is inf, not a finite number"),
+        ("10.jpg,0,a,nan\n", 1, "confidence is 'nan', not a finite number"),
+        ("10.jpg,0,a\n20.jpg,3,b,inf\n", 2, "confidence is 'inf', not a finite number"),
         ('10.jpg,0,"a\n', 1, "this is not a CSV row"),
     ],
 )
