@@ -228,11 +228,15 @@ def test_ctrl_c_stops_the_workers_too(workers: Workers, tmp_path: Path, monkeypa
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     presser = threading.Thread(target=interrupt, daemon=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have us ignore it in the background
     presser.start()
     items = [(str(number), number) for number in range(3)]
-    with pytest.raises(KeyboardInterrupt):
-        list(map_recordings(partial(gated.endless, tmp_path), items, cluster=Cluster(str(workers.file))))
-    presser.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(map_recordings(partial(gated.endless, tmp_path), items, cluster=Cluster(str(workers.file))))
+        presser.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     wait_until(lambda: len(list(tmp_path.glob("stopped-*"))) == 2)
     assert len(list(tmp_path.glob("started-*"))) == 2  # the third was never begun
 
