@@ -279,7 +279,7 @@ def test_nothing_is_kept_of_a_long_shift(seeing: Seeing, frames: Frames, monkeyp
         model.networks, "detect", lambda images, ticks: [Detected((StateDetection(ticks[0], 2, rng.random()),))]
     )
     monkeypatch.setattr(model.networks, "encode", lambda images: rng.random((1, 3), dtype=np.float32))
-    monkeypatch.setattr(model.networks, "predict", lambda clips, known: rng.normal(0, 2, (1, 3, 10)).astype(np.float32))
+    monkeypatch.setattr(model.networks, "predict", lambda *_: rng.normal(0, 2, (1, 3, 10)).astype(np.float32))
     predictor = FramePredictor(model.networks)
     decoders = [model.decoder(method, "build", "report") for method in model.methods]
     image = frames()[0].image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stormpsr.cli import options
+from stormpsr.cli.output import JsonFlag, print_json
 from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,13 +40,14 @@ def annotate_command(
     cache: options.CacheOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of the model.", show_default="1")] = None,
     device: options.DeviceOption = "auto",
+    as_json: JsonFlag = False,
 ) -> None:
     """Open a page to label recordings: states and steps by keys, boxes by mouse, every frame by its number.
 
     Every change is saved at once, in the field's label files. With --model, a model proposes steps and boxes, and says
     where it is least sure. '?' on the page shows all keys. Ctrl-C stops it.
 
-    Examples: stormpsr annotate lamp-data; stormpsr annotate world --model vehicle
+    Example: stormpsr annotate lamp-data --model models/lamp
     """
     options.need("the annotator", "annotate")
     from stormpsr.annotate.api import Annotator, annotator_app
@@ -59,7 +62,7 @@ def annotate_command(
     access, new_tokens = access_for(host, token, folder)
     annotator = Annotator(data, chosen, proposer=proposer)
     server = make_server(annotator_app(annotator, access), host, port)
-    threading.Thread(target=_tell_where, args=(server, host, access, new_tokens, folder), daemon=True).start()
+    threading.Thread(target=_tell_where, args=(server, host, access, new_tokens, folder, as_json), daemon=True).start()
     serve(server)
 
 
@@ -73,7 +76,7 @@ def _proposer(data: Path, model: str, method: str | None, cache: Path | None, th
     return ModelProposer(loaded, options.cache_folder(cache), method)
 
 
-def _tell_where(server: Any, host: str, access: Any, new_tokens: bool, folder: Path) -> None:
+def _tell_where(server: Any, host: str, access: Any, new_tokens: bool, folder: Path, as_json: bool) -> None:
     while not server.started:
         if server.should_exit:
             return
@@ -81,7 +84,10 @@ def _tell_where(server: Any, host: str, access: Any, new_tokens: bool, folder: P
     port = server.servers[0].sockets[0].getsockname()[1]
     name = socket.gethostname() if host in ("0.0.0.0", "::") else host
     address = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
-    if access.is_open:
+    if as_json:
+        print_json({"address": address, "tokens": None if access.is_open else str(folder / "tokens.json")})
+        sys.stdout.flush()
+    elif access.is_open:
         typer.echo(f"the annotator is at {address} (Ctrl-C stops it)")
     elif new_tokens:
         typer.echo(f"to label: {address}login?token={access.operator}")
