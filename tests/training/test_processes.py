@@ -90,7 +90,7 @@ def test_two_machines_resume_after_one_is_lost_and_train_what_one_trains(
     world: Path, settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each machine is a process here. SLURM starts them first, torchrun resumes, both in mixed precision."""
-    settings = {"frame_drop": 0, "select_by": "loss", "optimiser": "sgd", "learning_rate": 0.1, "epochs": 4}
+    settings = {"frame_drop": 0, "select_by": "loss", "optimiser": "sgd", "learning_rate": 0.1, "epochs": 8}
     still = [word for key, value in settings.items() for word in ("-o", f"train_temporal.{key}={value}")]
     precision = ("--precision", "bf16-mixed")
     for name in ("one", "two"):
@@ -115,7 +115,7 @@ def test_two_machines_resume_after_one_is_lost_and_train_what_one_trains(
         slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
         slurm |= {"SLURM_NNODES": "2", "SLURM_LOCALID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
         first, second = (start(words, **slurm, SLURM_PROCID=str(k), SLURM_NODEID=str(k)) for k in range(2))
-        while "epoch 2 of 4" not in log_of(0):
+        while "epoch 2 of 8" not in log_of(0):
             assert first.poll() is None, log_of(0)
             assert second.poll() is None, log_of(1)
             time.sleep(0.05)
@@ -133,8 +133,8 @@ def test_two_machines_resume_after_one_is_lost_and_train_what_one_trains(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     said = log_of(2) + log_of(3)
-    assert "epoch 1 of 4" not in said
-    assert said.count("epoch 4 of 4") == 1
+    assert "epoch 1 of 8" not in said
+    assert said.count("epoch 8 of 8") == 1
     one, two = (load_checkpoint(tmp_path / name / "temporal" / "best") for name in ("one", "two"))
     # numbers of 8 bits: sums over half a batch are rounded otherwise
     assert two.metrics["validation"]["loss"] == pytest.approx(one.metrics["validation"]["loss"], rel=0.02)
