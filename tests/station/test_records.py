@@ -140,3 +140,15 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there are no records here"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["X'CCFF'", "CAST(X'7BCC' AS TEXT)"])
+def test_a_cell_that_is_no_text_is_reported_as_damage(tmp_path: Path, value: str) -> None:
+    with closing(Records(tmp_path, "digest")) as opened:
+        opened.append(Entry("step", {"text": "done"}, unit=1))
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {trigger}")
+        db.execute(f"UPDATE records SET data = {value}")
+        db.commit()
+    assert verify(tmp_path).problems

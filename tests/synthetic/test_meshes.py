@@ -146,3 +146,16 @@ def test_a_missing_or_broken_mesh_file_is_an_input_error(tmp_path: Path) -> None
     (tmp_path / "broken.glb").write_text("this is no mesh")
     with pytest.raises(InputError, match=r"broken\.glb"):
         load_mesh(tmp_path / "broken.glb", 1.0, 500)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("v 0 0\nv 1 0\nv 0 1\nf 1 2 3\n", "corners that are not there"),
+        ("v 0 0 0\nv 1e7 0 0\nv 0 1e7 0\nf 1 2 3\n", "far too large"),
+    ],
+)
+def test_a_damaged_mesh_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "a.obj").write_text(text)
+    with pytest.raises(InputError, match=rf"a\.obj: .*{words}"):
+        load_mesh(tmp_path / "a.obj", 1.0, 1000)

@@ -28,7 +28,7 @@ ANNOTATIONS_FILE = "annotations.json"
 UNLISTED = "unlisted"  # name of the category of states that no detector knows
 
 Word = Annotated[str, Field(min_length=1)]
-Size = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1, le=1_000_000)]
 Pixel = Annotated[float, Field(gt=-1e9, lt=1e9)]
 
 

@@ -187,6 +187,8 @@ def import_class(where: str, what: str) -> Any:
     Naming a class imports its module, which must be installed here, or lie in PYTHONPATH.
     """
     module, _, name = where.partition(":")
+    if not module or module.startswith("."):
+        raise InputError(f"{what}: no module is named", cure="write package.module:Class")
     try:
         found: Any = import_module(module)
     except ModuleNotFoundError as error:

@@ -239,7 +239,7 @@ def verify(folder: Path) -> Verdict:
                         problems.append(f"{file}: this is not the file that record {row[0]} names")
                     else:
                         n_evidence += 1
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:  # also text that is none, numbers that are bytes
         problems.append(f"{path}: the file is damaged ({error})")
     return Verdict(n, before, problems, n_evidence, n_deleted)
 
@@ -248,5 +248,5 @@ def _files_of(text: str) -> list[tuple[str, str]]:
     try:
         data = json.loads(text)
         return [(name, str(digest)) for name, digest in data.get("files", {}).items() if _EVIDENCE_NAME.fullmatch(name)]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError):
         return []  # the seal says that it was changed

@@ -280,6 +280,9 @@ PRIMITIVES: Mapping[str, Callable[..., Mesh]] = {  # a product file uses the sam
 }
 
 
+_LARGEST_METRES = 1e4  # of a part: beyond, the unit is wrong or the file damaged
+
+
 def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     """Read a mesh file in its own units times `scale`, with at most about `max_triangles` triangles."""
     need_packages("reading mesh files", "synth", "trimesh")
@@ -293,12 +296,19 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
         raise InputError(f"not a readable mesh ({error})", path=path, cure="export it as STL, OBJ or GLB") from error
     if not isinstance(loaded, trimesh.Trimesh) or len(loaded.faces) == 0:
         raise InputError("the mesh has no triangles", path=path, cure="export surfaces, not points or curves")
+    faces, n = np.asarray(loaded.faces), len(loaded.vertices)
+    flat = np.shape(loaded.vertices) != (n, 3) or faces.shape[1:] != (3,)
+    if flat or faces.min() < 0 or faces.max() >= n or not np.isfinite(loaded.vertices).all():
+        raise InputError("its triangles have corners that are not there", path=path, cure="export the mesh again")
     loaded.merge_vertices(merge_tex=True, merge_norm=True)
     closed = bool(loaded.is_watertight and loaded.is_winding_consistent)
     if closed and loaded.volume < 0:  # some programs wind all triangles the other way
         loaded.invert()
     vertices = np.asarray(loaded.vertices, dtype=np.float64) * scale
     triangles = np.asarray(loaded.faces, dtype=np.int64)
+    if len(triangles) == 0 or not np.ptp(vertices[triangles], axis=(0, 1)).max() < _LARGEST_METRES:
+        cure = "look at it in another program, and check 'unit'"
+        raise InputError("the mesh has no surface, or is far too large", path=path, cure=cure)
     if len(triangles) > max_triangles:
         vertices, triangles = simplified(vertices, triangles, max_triangles)
     return replace(_with_creases(vertices, triangles), closed=closed)
