@@ -15,12 +15,11 @@ from torch import nn
 from stormpsr.cli.main import main
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import load_checkpoint
+from stormpsr.models.checkpoint import begin_with, load_checkpoint
 from stormpsr.procedure.model import Component, Procedure, Variant
 from stormpsr.recognizer import learning
 from stormpsr.recognizer.learning import Start, open_learning_data, share_out
 from stormpsr.recognizer.model_folder import load_model, read_metrics
-from stormpsr.training.stages import begin_with
 
 Learn = Callable[..., tuple[int, str, str]]
 TRAINING = """

@@ -41,6 +41,10 @@ def train_command(
         str | None,
         typer.Option(help="yolov8m-published (IndustReal's recipe), or a YAML file; other options go before it."),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="Trained detector to begin with, of its kind and settings.", show_default="a new one"),
+    ] = None,
     procedure: options.DataProcedureOption = None,
     boxes: options.BoxesOption = None,
     images: options.ImagesOption = None,
@@ -78,7 +82,7 @@ def train_command(
 
     from stormpsr.data.annotated_frames import read_frames, read_images
     from stormpsr.detectors.base import TorchDetector
-    from stormpsr.detectors.registry import make_detector
+    from stormpsr.detectors.registry import begin_detector, make_detector
     from stormpsr.training.fit import FitOptions
     from stormpsr.training.tasks.detector import DetectorPreset, load_detector_preset, train_detector
 
@@ -94,15 +98,18 @@ def train_command(
     chosen = DetectorPreset("compact") if preset is None else load_detector_preset(preset)
     if detector is not None and preset is not None and detector != chosen.detector:
         raise InputError(f"preset {preset!r} is of a {chosen.detector} detector", cure="leave --detector out")
+    if detector is not None and start is not None:
+        raise InputError("--start brings a detector of its own kind", cure="leave --detector out")
     detector = detector or chosen.detector
     own = options.given(steps=steps, learning_rate=learning_rate, seed=seed)
     batch = options.given(batch_size=batch_size, negative_ratio=negative_ratio)
     settings = chosen.settings(len(train.readable) + len(train.unreadable), own, batch)
     torch.manual_seed(seed)  # for the layers that begin with random numbers
-    made = make_detector(detector, loaded, {**chosen.network, **options.settings_of(setting or [])})
+    network = {**chosen.network, **options.settings_of(setting or [])}
+    made = make_detector(detector, loaded, network) if start is None else begin_detector(start, loaded, network)
     if not as_json:
         typer.echo(
-            f"training {detector} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
+            f"training {made.kind} on {len(train.readable)} frames with a state, {len(train.unreadable)} without, "
             f"{len(train.images)} single images; validation {len(val.readable)} and {len(val.unreadable)}"
         )
     from stormpsr.cli.train_progress import StageBar  # after stormpsr.training, which prepares what it imports

@@ -49,11 +49,14 @@ class CompactConfig:
     turn_degrees: float = 45.0  # how far crops are turned in training, either way
     heads: int = 4  # of the attention
     wrong_parts: WrongParts = "readout"  # how a state with a wrongly seated part is told from the correct one
+    parts_weight: float = 3.0  # of the single parts in the loss, beside state, box and readability, which weigh 1
     hidden_parts: bool = False  # also learn which parts show enough to be told, from recordings with visibility.csv
 
     __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
+        if not self.parts_weight > 0:
+            raise InputError(f"parts_weight is {self.parts_weight}", cure="it must be more than 0")
         if self.image_size < 64 or self.image_size % 32:
             raise InputError(f"image_size is {self.image_size}", cure="choose a multiple of 32, 64 or more")
         if self.width < 8 or self.width % self.heads:
@@ -189,7 +192,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
             ),
             "state": _mean_cross_entropy(output.state_logits_BN[named], state_R),
             "culprit": 0.5 * self._culprit_loss(output.culprit_logits_BM[named], state_R, part_RC),
-            "parts": 3.0 * _mean_known(output.part_logits_BC3, targets.part_BC),
+            "parts": self.config.parts_weight * _mean_known(output.part_logits_BC3, targets.part_BC),
         }
         if output.told_logit_BC is not None:
             told_BC = targets.told_BC

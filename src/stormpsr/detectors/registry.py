@@ -6,13 +6,14 @@ imports its module: a detector's folder that names one runs that module's code, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stormpsr.decoding.methods import import_class
 from stormpsr.detectors.base import StateDetector, TorchDetector, read_config
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import GRAPHS_FILE, device_of
+from stormpsr.models.checkpoint import GRAPHS_FILE, MODEL_FILE, begin_with, device_of, read_tensors
 from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
@@ -44,6 +45,20 @@ def make_detector(kind: str, procedure: Procedure, settings: dict[str, Any] | No
     """A new, untrained detector. Settings are those of its config class, by name."""
     detector: StateDetector = _class_of(kind).from_settings(procedure, settings or {})
     return detector
+
+
+def begin_detector(folder: str | Path, procedure: Procedure, settings: Mapping[str, Any] | None = None) -> StateDetector:
+    """A detector to be trained further: of the kind and the settings of a saved one, with all its tensors that fit.
+
+    settings: those that are to be others.
+    """
+    folder = Path(folder)
+    config, _ = read_config(folder)
+    made = make_detector(config.kind, procedure, {**config.settings, **(settings or {})})
+    if isinstance(made, TorchDetector) and not (folder / GRAPHS_FILE).is_file():
+        begin_with(made.network, read_tensors(folder / MODEL_FILE, may_be_unnamed=True))
+        return made
+    raise InputError("this detector cannot be trained further", path=folder, cure="choose one of kind compact or yolox")
 
 
 def load_detector(

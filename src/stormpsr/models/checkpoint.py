@@ -26,7 +26,7 @@ from stormpsr.procedure.model import Procedure
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from stormpsr.models.encoder import SpatialEncoder
     from stormpsr.models.locator import Locator
@@ -254,3 +254,18 @@ def _check_fit(module: Any, tensors: Mapping[str, Tensor], path: Path) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         cure = f"{CONFIG_FILE}, {PROCEDURE_FILE} and {MODEL_FILE} do not belong together"
         raise InputError(f"{problems[0]}{more}", path=path, cure=cure)
+
+
+def begin_with(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> int:
+    """Take over the tensors of a trained network that fit by name and shape; how many did.
+
+    What does not fit begins anew: a network for another number of components keeps what it knows of images.
+    """
+    own = network.state_dict()
+    fitting = {
+        name: tensors[f"{prefix}{name}"].to(tensor.dtype)
+        for name, tensor in own.items()
+        if f"{prefix}{name}" in tensors and tensors[f"{prefix}{name}"].shape == tensor.shape
+    }
+    network.load_state_dict({**own, **fitting})
+    return len(fitting)

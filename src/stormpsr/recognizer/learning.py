@@ -31,13 +31,13 @@ from stormpsr.data.coco import COCO_FILE
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.layouts import SPLITS, RecordingFolder
 from stormpsr.detectors.base import UNKNOWN, Batch, StepTrainedDetector, read_config
-from stormpsr.detectors.registry import make_detector
+from stormpsr.detectors.registry import begin_detector, make_detector
 from stormpsr.errors import InputError
 from stormpsr.evaluation.compare import Comparison, compare
 from stormpsr.evaluation.summary import Summary
 from stormpsr.evaluation.wording import counted
 from stormpsr.files import digest, read_json_object, replacing_folder, write_json
-from stormpsr.models.checkpoint import GRAPHS_FILE, MODEL_FILE, Checkpoint, load_checkpoint, read_tensors
+from stormpsr.models.checkpoint import GRAPHS_FILE, Checkpoint, load_checkpoint
 from stormpsr.models.stream import build_encoder
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.evaluate import evaluate_model, store_scores
@@ -57,7 +57,7 @@ from stormpsr.recognizer.tuning import FEW_RECORDINGS, Objective, Tuned, default
 from stormpsr.training.data import load_renders, training_data_of
 from stormpsr.training.fit import FitOptions, OnProgress, ignore_progress
 from stormpsr.training.plan import Clock, check_run, plan_stage
-from stormpsr.training.stages import Run, StageName, begin_with, train_encoder, train_locator, train_temporal
+from stormpsr.training.stages import Run, StageName, train_encoder, train_locator, train_temporal
 from stormpsr.training.tasks.detector import BatchSettings, TrainingSettings, train_detector
 
 STAGES: tuple[StageName, ...] = ("encoder", "temporal")
@@ -148,13 +148,10 @@ class Start:
         if self.detector is None:
             made = make_detector("compact", procedure)
         else:
-            config, _ = read_config(self.detector)
-            made = make_detector(config.kind, procedure, dict(config.settings))
+            made = begin_detector(self.detector, procedure)
         if not isinstance(made, StepTrainedDetector):
             cure = "choose a model with a detector that can be trained: compact or yolox"
             raise InputError(f"a detector of kind {made.kind!r} cannot be trained", path=self.detector, cure=cure)
-        if self.detector is not None:
-            begin_with(made.network, read_tensors(self.detector / MODEL_FILE, may_be_unnamed=True))
         return made
 
     @property

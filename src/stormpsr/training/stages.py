@@ -33,7 +33,14 @@ from stormpsr.data.sampling import (
 )
 from stormpsr.detectors.base import read_config
 from stormpsr.errors import InputError
-from stormpsr.models.checkpoint import Checkpoint, device_of, encoder_digest, load_checkpoint, save_checkpoint
+from stormpsr.models.checkpoint import (
+    Checkpoint,
+    begin_with,
+    device_of,
+    encoder_digest,
+    load_checkpoint,
+    save_checkpoint,
+)
 from stormpsr.models.encoder import QUERIES, SpatialEncoder, detector_tensors, is_detector
 from stormpsr.models.locator import Locator
 from stormpsr.models.stream import build_encoder, build_temporal
@@ -248,21 +255,6 @@ def _new_encoder(run: Run, locator_folder: Path | None) -> tuple[SpatialEncoder,
     located = load_checkpoint(locator_folder)
     encoder.locator.load_state_dict(located.locator().state_dict())
     return encoder, digest_of(located.tensors)
-
-
-def begin_with(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> int:
-    """Take over the tensors of a trained network that fit by name and shape; how many did.
-
-    What does not fit begins anew: a network for another number of components keeps what it knows of images.
-    """
-    own = network.state_dict()
-    fitting = {
-        name: tensors[f"{prefix}{name}"].to(tensor.dtype)
-        for name, tensor in own.items()
-        if f"{prefix}{name}" in tensors and tensors[f"{prefix}{name}"].shape == tensor.shape
-    }
-    network.load_state_dict({**own, **fitting})
-    return len(fitting)
 
 
 def _keep_encoder(run: Run, locator_folder: Path | None) -> Path:
