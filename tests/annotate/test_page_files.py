@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from stormpsr.annotate.api import LOOK, PAGES
+from stormpsr.annotate.api import PAGES
+from stormpsr.web.app import PAGES as LOOK
 
 SCRIPTS = {path.name: path.read_text(encoding="utf-8") for path in sorted((PAGES / "js").glob("*.js"))}
 HTML = {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*.html"))}

@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
-PAGES = Path(__file__).resolve().parents[2] / "src" / "stormpsr" / "station" / "pages"
-LANGUAGES = [entry["code"] for entry in json.loads((PAGES / "texts" / "languages.json").read_text(encoding="utf-8"))]
-SCRIPTS = {path.name: path.read_text(encoding="utf-8") for path in sorted((PAGES / "js").glob("*.js"))}
-HTML = {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*.html"))}
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "stormpsr"
+PAGES, SHARED = SOURCE / "station" / "pages", SOURCE / "web" / "pages"
+LANGUAGES = [entry["code"] for entry in json.loads((SHARED / "texts" / "languages.json").read_text(encoding="utf-8"))]
+SCRIPTS = {path.name: path.read_text(encoding="utf-8") for f in (PAGES, SHARED) for path in sorted(f.glob("js/*.js"))}
+HTML = {path.name: path.read_text(encoding="utf-8") for f in (PAGES, SHARED) for path in sorted(f.glob("*.html"))}
 
 
 def texts(language: str) -> dict[str, str]:
     content: dict[str, str] = json.loads((PAGES / "texts" / f"{language}.json").read_text(encoding="utf-8"))
     return content
+
+
+def there(address: str) -> bool:
+    return any((folder / address).is_file() for folder in (PAGES, SHARED))
 
 
 def placeholders(text: str) -> set[str]:
@@ -57,13 +62,13 @@ def test_pages_hold_no_inline_code_and_load_nothing_from_elsewhere(name: str) ->
     assert [address for address in addresses if not address.startswith("/") or address.startswith("//")] == []
     for address in addresses:
         if address.startswith("/static/"):
-            assert (PAGES / address.removeprefix("/static/")).is_file(), address
+            assert there(address.removeprefix("/static/")), address
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_import_only_files_that_exist_and_write_no_html(name: str) -> None:
     script = SCRIPTS[name]
-    assert all((PAGES / "js" / target).is_file() for target in re.findall(r'from "\./([^"]+)"', script))
+    assert all(there(f"js/{target}") for target in re.findall(r'from "\./([^"]+)"', script))
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://(?!www\.w3\.org)",
         script,
@@ -72,7 +77,7 @@ def test_scripts_import_only_files_that_exist_and_write_no_html(name: str) -> No
 
 # ---- colours
 
-STYLE = (PAGES / "css" / "base.css").read_text(encoding="utf-8")
+STYLE = (SHARED / "css" / "base.css").read_text(encoding="utf-8")
 
 
 def colours(theme: str) -> dict[str, str]:

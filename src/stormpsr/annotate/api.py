@@ -29,7 +29,6 @@ from stormpsr.web.app import News, answer, json_body, make_app, page
 from stormpsr.web.security import Access
 
 PAGES = Path(__file__).parent / "pages"
-LOOK = Path(__file__).parent.parent / "station" / "pages"  # colours, icons and scripts that both pages use
 _MOST_OPEN_FRAMES = 3  # recordings whose images are kept ready
 _MOST_OFTEN_SECONDS, _AT_LEAST_SECONDS = 0.2, 10.0
 
@@ -237,4 +236,4 @@ def annotator_app(annotator: Annotator, access: Access) -> Starlette:
         Route("/health", health),
         Route("/favicon.ico", icon),
     ]
-    return make_app(routes, (PAGES, LOOK), access, lifespan)
+    return make_app(routes, PAGES, access, lifespan)

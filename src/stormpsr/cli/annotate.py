@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import threading
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stormpsr.cli import options
-from stormpsr.cli.output import JsonFlag, print_json
+from stormpsr.cli.output import JsonFlag, answer
 from stormpsr.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +48,7 @@ def annotate_command(
     """
     options.need("the annotator", "annotate")
     from stormpsr.annotate.api import Annotator, annotator_app
-    from stormpsr.web.security import access_for
+    from stormpsr.web.security import TOKENS_FILE, access_for, where_to_open
     from stormpsr.web.server import make_server, serve
 
     chosen = options.procedure_of(data, procedure)
@@ -62,8 +59,14 @@ def annotate_command(
     access, new_tokens = access_for(host, token, folder)
     annotator = Annotator(data, chosen, proposer=proposer)
     server = make_server(annotator_app(annotator, access), host, port)
-    threading.Thread(target=_tell_where, args=(server, host, access, new_tokens, folder, as_json), daemon=True).start()
-    serve(server)
+
+    def tell(address: str) -> None:
+        tokens = None if access.is_open else str(folder / TOKENS_FILE)
+        lines = where_to_open("the annotator", address, access, new_tokens, folder, "to label")
+        answer(as_json, {"address": address, "tokens": tokens}, *lines)
+        sys.stdout.flush()
+
+    serve(server, tell)
 
 
 def _proposer(data: Path, model: str, method: str | None, cache: Path | None, threads: int, device: str) -> Proposer:
@@ -74,24 +77,3 @@ def _proposer(data: Path, model: str, method: str | None, cache: Path | None, th
     options.open_data(data, None, loaded)  # refuses recordings of another procedure
     loaded.method_or_fallback(method)
     return ModelProposer(loaded, options.cache_folder(cache), method)
-
-
-def _tell_where(server: Any, host: str, access: Any, new_tokens: bool, folder: Path, as_json: bool) -> None:
-    while not server.started:
-        if server.should_exit:
-            return
-        time.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    address = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
-    if as_json:
-        print_json({"address": address, "tokens": None if access.is_open else str(folder / "tokens.json")})
-        sys.stdout.flush()
-    elif access.is_open:
-        typer.echo(f"the annotator is at {address} (Ctrl-C stops it)")
-    elif new_tokens:
-        typer.echo(f"to label: {address}login?token={access.operator}")
-        typer.echo(f"to look only: {address}login?token={access.viewer}")
-        typer.echo(f"this is printed once; the tokens are in {folder / 'tokens.json'}")
-    else:
-        typer.echo(f"the annotator is at {address} (tokens in {folder / 'tokens.json'}; Ctrl-C stops it)")

@@ -6,9 +6,9 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from stormpsr.recognizer.model_folder import RecognizerModel
     from stormpsr.station.api import StationApi
     from stormpsr.station.service import Station
+    from stormpsr.web.security import Access
 
 DEFAULT_PORT = 8765
-_DEMO_SEED, _DEMO_SIZE = 2029, 320  # the assembly of `stormpsr demo`, in images that look well on a page
+_DEMO_SEED = 1  # the assembly of `stormpsr demo`, with all its frames
 
 
 class _WithDefault(TyperGroup):
@@ -254,10 +255,8 @@ def _run(plan: _Plan, device: str) -> None:
     watching.start()
     tidying = threading.Thread(target=_tidy, args=(station, stopped), name="tidy", daemon=True)
     tidying.start()
-    telling = threading.Thread(target=_tell_where, args=(server, plan, access, new_tokens), daemon=True)
-    telling.start()
     try:
-        serve(server)
+        serve(server, partial(_tell_where, plan, access, new_tokens))
     finally:
         stopped.set()
         frames.close()
@@ -295,9 +294,8 @@ def _run_several(plan: _Plan, file: Path, device: str) -> None:
     server = make_server(hub_app(ports, access), plan.host, plan.port)
     processes = Processes(commands, environment)
     processes.start()
-    threading.Thread(target=_tell_where, args=(server, plan, access, new_tokens), daemon=True).start()
     try:
-        serve(server)
+        serve(server, partial(_tell_where, plan, access, new_tokens))
     finally:
         processes.stop()
 
@@ -312,7 +310,7 @@ def _source_of(plan: _Plan, model: RecognizerModel) -> FrameSource:
     from stormpsr.data.sources import InRealTime, open_source
 
     if plan.is_demo:
-        return InRealTime(_demo_recording(plan.folder / f"recording-{_DEMO_SIZE}"), repeat=True)
+        return InRealTime(_demo_recording(plan.folder / "assembly"), repeat=True)
     opened = open_source(plan.words[-1], model.procedure)
     return opened if opened.is_live else InRealTime(opened)
 
@@ -375,22 +373,11 @@ def _tidy(station: Station, stopped: threading.Event) -> None:
             return
 
 
-def _tell_where(server: Any, plan: _Plan, access: Any, new_tokens: bool) -> None:
-    while not server.started:
-        if server.should_exit:
-            return
-        time.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    host = socket.gethostname() if plan.host in ("0.0.0.0", "::") else plan.host
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    if access.is_open:
-        typer.echo(f"the station is at {address} (records in {plan.folder}; Ctrl-C stops it)")
-    elif new_tokens:
-        typer.echo(f"operator: {address}login?token={access.operator}")
-        typer.echo(f"to look only: {address}login?token={access.viewer}")
-        typer.echo(f"this is printed once; the tokens are in {plan.folder / 'tokens.json'}")
-    else:
-        typer.echo(f"the station is at {address} (tokens in {plan.folder / 'tokens.json'}; Ctrl-C stops it)")
+def _tell_where(plan: _Plan, access: Access, new_tokens: bool, address: str) -> None:
+    from stormpsr.web.security import where_to_open
+
+    lines = where_to_open("the station", address, access, new_tokens, plan.folder, "operator")
+    typer.echo("\n".join([*lines, f"records are kept in {plan.folder}"]))
 
 
 # ---------------------------------------------------------------------- without a camera
@@ -403,7 +390,7 @@ def _demo_recording(folder: Path) -> FrameSource:
     from stormpsr.data.sources import Frame, FrameSource
     from stormpsr.synthetic.generate import RecordingBeingDrawn
 
-    spec = replace(demo_spec(_DEMO_SEED, None), size=_DEMO_SIZE)
+    spec = replace(demo_spec(_DEMO_SEED, None), frame_step=1)
     drawn = RecordingBeingDrawn(folder, spec)
 
     class Demo(FrameSource):

@@ -20,29 +20,22 @@ from starlette.staticfiles import StaticFiles
 from stormpsr.errors import StormPSRError
 from stormpsr.web.security import Access, Security, problem, set_cookie
 
-_LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>stormpsr</title>
-<body><form action="/login"><label>Token <input name="token" type="password" autofocus></label><button>Log in</button>
-</form></body></html>"""
+PAGES = Path(__file__).parent / "pages"  # what all applications share: look, icons, scripts, the log-in
 _LOGGED_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">
 <title>stormpsr</title><body><a href="/">stormpsr</a></body></html>"""
 
 
 def make_app(
     routes: Sequence[BaseRoute],
-    pages: Path | Sequence[Path],
+    pages: Path,
     access: Access,
     lifespan: Callable[[Any], AbstractAsyncContextManager[None]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Starlette:
-    """`pages`: the folder of static files, or several, of which the first that has a file gives it.
-
-    `login.html` in it is shown to whom a token is asked of.
-    """
-    folders = [pages] if isinstance(pages, Path) else list(pages)
+    """`pages`: the application's own static files; those that all applications share are there as well."""
 
     def login_page() -> Response:
-        page = next((folder / "login.html" for folder in folders if (folder / "login.html").is_file()), None)
-        return HTMLResponse(_LOGIN, 401) if page is None else FileResponse(page, 401)
+        return FileResponse(PAGES / "login.html", 401)
 
     async def login(request: Request) -> Response:
         token = request.query_params.get("token", "").strip()
@@ -56,7 +49,7 @@ def make_app(
         return response
 
     return Starlette(
-        routes=[Route("/login", login), Mount("/static", _Static(folders)), *routes],
+        routes=[Route("/login", login), Mount("/static", _Static([pages, PAGES])), *routes],
         middleware=[Middleware(Security, access=access, clock=clock, login_page=login_page)],
         exception_handlers={HTTPException: _http_error, StormPSRError: _input_error},
         lifespan=lifespan,

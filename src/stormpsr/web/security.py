@@ -56,6 +56,9 @@ _HEADERS = {
 
 
 # ---------------------------------------------------------------------- tokens
+TOKENS_FILE = "tokens.json"
+
+
 @dataclass(frozen=True)
 class Access:
     """The tokens that are asked for. Without an operator's token, nobody is asked."""
@@ -94,6 +97,18 @@ def _cookie_of(token: str) -> str:
     return hashlib.sha256(f"stormpsr cookie {token}".encode()).hexdigest()
 
 
+def where_to_open(what: str, address: str, access: Access, new_tokens: bool, folder: Path, role: str) -> list[str]:
+    """What is told when an application begins: its address, with tokens the first time. `role`: of who may change."""
+    if access.is_open:
+        return [f"{what} is at {address} (Ctrl-C stops it)"]
+    tokens = folder / TOKENS_FILE
+    if not new_tokens:
+        return [f"{what} is at {address} (tokens in {tokens}; Ctrl-C stops it)"]
+    links = {role: access.operator, "to look only": access.viewer}
+    lines = [f"{who}: {address}login?token={token}" for who, token in links.items()]
+    return [*lines, f"this is printed once; the tokens are in {tokens}"]
+
+
 def set_cookie(response: Response, token: str) -> None:
     response.set_cookie(COOKIE, _cookie_of(token), max_age=_COOKIE_SECONDS, httponly=True, samesite="strict", path="/")
 
@@ -114,7 +129,7 @@ def access_for(host: str, given: str | None, folder: Path) -> tuple[Access, bool
         raise InputError("the token is too short", cure="give at least 12 characters, or none: one is made then")
     if given is None and is_loopback(host):
         return Access(), False
-    path = folder / "tokens.json"
+    path = folder / TOKENS_FILE
     known = read_json_object(path, cure="delete it: new tokens are made") if path.is_file() else {}
     tokens = {name: str(known.get(name) or secrets.token_urlsafe(24)) for name in ("operator", "viewer")}
     tokens["viewer"] = os.environ.get("STORMPSR_VIEWER_TOKEN") or tokens["viewer"]

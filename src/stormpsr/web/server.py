@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -60,10 +64,24 @@ def make_server(app: Any, host: str, port: int) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(server: uvicorn.Server) -> None:
-    """Until somebody stops the program, by Ctrl-C or as systemd does; what comes after this is done in any case."""
+def serve(server: uvicorn.Server, tell: Callable[[str], None]) -> None:
+    """Until somebody stops the program, by Ctrl-C or as systemd does; what comes after this is done in any case.
+
+    tell: is called with the address once the server answers there.
+    """
+    threading.Thread(target=_tell, args=(server, tell), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on when it has stopped
     server.run()
+
+
+def _tell(server: uvicorn.Server, tell: Callable[[str], None]) -> None:
+    while not server.started:
+        if server.should_exit:
+            return
+        time.sleep(0.05)
+    host, port = server.config.host, server.servers[0].sockets[0].getsockname()[1]
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    tell(f"http://{f'[{name}]' if ':' in name else name}:{port}/")
 
 
 def _allow_many_files() -> None:

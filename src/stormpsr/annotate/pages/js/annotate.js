@@ -527,8 +527,7 @@ async function start() {
   setText($("#title"), about.name);
   setText($("#subtitle"), [about.split, t("about.frames", { n: about.n_frames, fps: decimal(about.fps, 2) }), about.times ? t("about.uneven") : ""].filter(Boolean).join(" · "));
   show($("#read-only"), about.read_only);
-  const nav = buildBar({ here: "list", extra: [["help", "help", () => $("#help-dialog").showModal()]] });
-  nav.querySelectorAll("a").forEach((link) => link.remove()); // the station's pages are not here
+  buildBar({ extra: [["help", "help", () => $("#help-dialog").showModal()]] });
   label($("#home"), t("do.list"));
   frames = new Frames((at) => `${api}/frames/${frameAt(at)}?v=${about.version}`, count());
   changes = new Changes(`${api}/change`, { onAnswer, onStale, onWaiting, onRefused: toastError });

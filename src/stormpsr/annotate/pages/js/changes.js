@@ -1,5 +1,5 @@
 // Changes on their way to the server: one after the other, each sent again until it is answered.
-import { post, StationError } from "./shared.js";
+import { post, ServerError } from "./shared.js";
 
 const AGAIN_MS = 700;
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -31,7 +31,7 @@ export class Changes {
         this.queue.shift();
         this.handlers.onAnswer(answer, change);
       } catch (error) {
-        if (!(error instanceof StationError)) throw error;
+        if (!(error instanceof ServerError)) throw error;
         if (error.status === 0 || error.status === 429 || error.status >= 500) {
           this.handlers.onWaiting(this.queue.length, error.status !== 0);
           await wait(AGAIN_MS); // nothing is lost: it is sent again until the server is back

@@ -56,8 +56,7 @@ async function read() {
 
 async function start() {
   await loadTexts();
-  const nav = buildBar({ here: "list" });
-  nav.querySelectorAll("a").forEach((link) => link.remove()); // the station's pages are not here
+  buildBar();
   document.title = t("list.title");
   await read();
   document.querySelector("#rows a")?.focus();

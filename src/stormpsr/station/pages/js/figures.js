@@ -1,6 +1,6 @@
 // Figures of the day: what was made, how long it took, what went wrong; every number as CSV and JSON.
 import { icon, svg } from "./icons.js";
-import { readStation, status, table, unitName } from "./report.js";
+import { linksFrom, readStation, status, table, unitName } from "./report.js";
 import {
   $,
   buildBar,
@@ -241,7 +241,7 @@ async function read() {
 
 async function start() {
   await loadTexts();
-  buildBar({ here: "figures", extra: [["print", "print", () => print()]] });
+  buildBar({ links: linksFrom("figures"), extra: [["print", "print", () => print()]] });
   $("#before").append(icon("back"));
   $("#after").append(icon("arrow"));
   $("#before").addEventListener("click", () => goTo(new Date(noon().getTime() - DAY_MS)));

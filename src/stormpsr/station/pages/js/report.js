@@ -1,6 +1,27 @@
-// What the figures and the unit report share: tables, status words, the name of the station in the bar.
+// What the pages of the station share: its pages in the bar, lines of the record, tables, status words.
 import { icon } from "./icons.js";
-import { $, el, get, setText, t } from "./shared.js";
+import { $, el, get, hasText, setText, t } from "./shared.js";
+
+const PAGES = [
+  ["station", "/", "back"],
+  ["figures", "/figures", "chart"],
+  ["stations", "/stations", "grid"],
+];
+
+/** The other pages, for the bar. */
+export const linksFrom = (here) => PAGES.filter(([name]) => name !== here);
+
+/** One line of the record in words. */
+export function eventText(entry) {
+  const values = { text: entry.text ?? "", to: entry.to ? t(`status.${entry.to}`) : "" };
+  if (entry.kind === "alarm" && entry.alarm) values.text = t(`alarm.${entry.alarm}`, { step: entry.text ?? "" });
+  if (entry.kind === "camera" && hasText(`camera.${entry.text}`)) return t(`camera.${entry.text}`);
+  if (entry.kind === "unit_finished" && entry.result) values.text = `${values.text} · ${t(`result.${entry.result}`)}`;
+  let key = entry.kind;
+  if (key === "completed" && entry.by === "operator") key = "completed_by_operator";
+  if (key === "correction" && entry.to) key = "correction_to";
+  return t(`log.${key}`, values).trim();
+}
 
 const ICONS = {
   open: "clock",

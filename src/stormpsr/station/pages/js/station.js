@@ -4,6 +4,7 @@ import { film } from "./film.js";
 import { icon, mark, setIcon } from "./icons.js";
 import { listenToKeys } from "./keys.js";
 import { follow } from "./live.js";
+import { eventText, linksFrom } from "./report.js";
 import {
   $,
   buildBar,
@@ -11,7 +12,6 @@ import {
   decimal,
   duration,
   el,
-  eventText,
   hasText,
   label,
   loadTexts,
@@ -839,7 +839,7 @@ async function keepAwake() {
 async function start() {
   await loadTexts();
   const nav = buildBar({
-    here: "station",
+    links: linksFrom("station"),
     extra: [
       ["sound", "sound", () => {}],
       ["help", "help", help],

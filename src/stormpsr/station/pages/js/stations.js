@@ -1,5 +1,6 @@
 // One card per station, asked again every two seconds.
 import { icon } from "./icons.js";
+import { linksFrom } from "./report.js";
 import { $, buildBar, el, get, loadTexts, t } from "./shared.js";
 
 const REFRESH_MS = 2000;
@@ -68,7 +69,7 @@ async function read() {
 
 async function start() {
   await loadTexts();
-  buildBar({ here: "stations" });
+  buildBar({ links: linksFrom("stations") });
   document.title = t("stations.title");
   await read();
   setInterval(() => document.visibilityState === "visible" && read(), REFRESH_MS);

@@ -1,7 +1,7 @@
 // The report of one unit, for the screen and for paper.
 import { icon } from "./icons.js";
-import { firstUpper, readStation, status, table, unitName } from "./report.js";
-import { $, buildBar, clock, dateTime, duration, el, eventText, get, loadTexts, t, toastError } from "./shared.js";
+import { eventText, firstUpper, linksFrom, readStation, status, table, unitName } from "./report.js";
+import { $, buildBar, clock, dateTime, duration, el, get, loadTexts, t, toastError } from "./shared.js";
 
 const id = location.pathname.split("/").filter(Boolean).pop();
 
@@ -86,7 +86,7 @@ const section = (key, content, kind = "") => el("section", { class: `card ${kind
 
 async function start() {
   await loadTexts();
-  buildBar({ here: "unit", extra: [["print", "print", () => print()]] });
+  buildBar({ links: linksFrom("unit"), extra: [["print", "print", () => print()]] });
   try {
     const [report, here] = await Promise.all([get(`/api/units/${encodeURIComponent(id)}`), readStation()]);
     const { unit } = report;

@@ -1,4 +1,4 @@
-// What all pages share: building nodes, texts, times, calls to the station, the bar at the top.
+// What all pages share: building nodes, texts, times, calls to the server, the bar at the top.
 import { icon, setIcon } from "./icons.js";
 
 // ---- nodes
@@ -80,18 +80,6 @@ export function label(node, text) {
   setAttribute(node, "title", text);
 }
 
-/** One line of the record in words. */
-export function eventText(entry) {
-  const values = { text: entry.text ?? "", to: entry.to ? t(`status.${entry.to}`) : "" };
-  if (entry.kind === "alarm" && entry.alarm) values.text = t(`alarm.${entry.alarm}`, { step: entry.text ?? "" });
-  if (entry.kind === "camera" && hasText(`camera.${entry.text}`)) return t(`camera.${entry.text}`);
-  if (entry.kind === "unit_finished" && entry.result) values.text = `${values.text} · ${t(`result.${entry.result}`)}`;
-  let key = entry.kind;
-  if (key === "completed" && entry.by === "operator") key = "completed_by_operator";
-  if (key === "correction" && entry.to) key = "correction_to";
-  return t(`log.${key}`, values).trim();
-}
-
 // ---- times and numbers
 
 export function clock(iso, seconds = true) {
@@ -133,9 +121,9 @@ export function decimal(value, digits = 1) {
   return new Intl.NumberFormat(locale, { maximumFractionDigits: digits }).format(value);
 }
 
-// ---- the station
+// ---- the server
 
-export class StationError extends Error {
+export class ServerError extends Error {
   constructor(message, cure, status) {
     super(message);
     this.cure = cure;
@@ -148,12 +136,12 @@ async function answer(request) {
   try {
     response = await request;
   } catch {
-    throw new StationError(t("error.no_answer"), t("error.no_answer_cure"), 0);
+    throw new ServerError(t("error.no_answer"), t("error.no_answer_cure"), 0);
   }
-  if (response.status === 401) location.reload(); // the station answers with the page that asks for the token
+  if (response.status === 401) location.reload(); // the answer is the page that asks for the token
   const body = await response.json().catch(() => ({}));
   if (!response.ok)
-    throw new StationError(body.error ?? t("error.status", { status: response.status }), body.cure, response.status);
+    throw new ServerError(body.error ?? t("error.status", { status: response.status }), body.cure, response.status);
   return body;
 }
 
@@ -203,13 +191,13 @@ export function toastError(error) {
 
 const THEMES = { light: "dark", dark: "light" };
 
-/** Fills <header class="bar">: where we are, the links to the other pages, and what one sets once. */
-export function buildBar({ here, extra = [] }) {
+/** Fills <header class="bar">: links to other pages as [name, address, icon], what else can be done, and what one sets once. */
+export function buildBar({ links = [], extra = [] } = {}) {
   const nav = el("nav", { "aria-label": t("bar.pages") });
-  const link = (name, href, glyph) =>
+  const link = ([name, href, glyph]) =>
     el(
       "a",
-      { class: "button ghost", href, "aria-current": here === name ? "page" : null, title: t(`bar.${name}`) },
+      { class: "button ghost", href, title: t(`bar.${name}`) },
       icon(glyph),
       el("span", { class: "name" }, t(`bar.${name}`)),
     );
@@ -240,14 +228,12 @@ export function buildBar({ here, extra = [] }) {
     localStorage.setItem("language", next.code);
     const url = new URL(location.href);
     url.searchParams.delete("lang");
-    location.replace(url); // what is shown comes from the station: nothing is lost
+    location.replace(url); // what is shown comes from the server: nothing is lost
   });
   setName(speak, next.name);
   speak.lang = next.code;
   nav.append(
-    ...(here === "station" ? [] : [link("station", "/", "back")]),
-    ...(here === "figures" ? [] : [link("figures", "/figures", "chart")]),
-    ...(here === "stations" ? [] : [link("stations", "/stations", "grid")]),
+    ...links.map(link),
     ...extra.map(([name, glyph, onclick]) => button(name, glyph, onclick)),
     theme,
     speak,
