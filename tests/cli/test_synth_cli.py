@@ -101,3 +101,48 @@ def test_a_preview_of_every_fourth_frame_shows_those_that_were_drawn(
     words = ["--every", "4", "--train", "0", "--val", "0", "--test", "1", "--size", "32", "--max-seconds", "2"]
     assert main(["synth", "generate", str(tmp_path / "world"), *words, "--json"]) == 0
     assert main(["synth", "preview", str(tmp_path / "world"), "--count", "8", "--json"]) == 0
+
+
+# ---------------------------------------------------------------------- a product of one's own
+def changed_vehicle(folder: Path, *changes: tuple[str, str]) -> Path:
+    from stormpsr.synthetic.product import product_path
+
+    text = product_path("vehicle").read_text(encoding="utf-8")
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after, 1)
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_product_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["synth", "check", "vehicle"]) == 0
+    assert ": fine (" in capsys.readouterr().out
+    odd = changed_vehicle(tmp_path, ("unit: mm", "unit: cm"))
+    assert main(["synth", "check", str(odd), "--json"]) == 0  # odd, but allowed
+    (warning, *_) = json.loads(capsys.readouterr().out)["warnings"]
+    assert "mm long: the camera is made for 30 to 600 mm; see 'unit'" in warning
+
+
+def test_errors_of_a_product_have_a_line_and_a_cure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = changed_vehicle(tmp_path, ("unit: mm", "unit: parsec"))
+    assert main(["synth", "check", str(broken)]) == 1
+    line = next(n for n, text in enumerate(broken.read_text().splitlines(), start=1) if text.startswith("unit:"))
+    assert capsys.readouterr().out.startswith(f"{broken}:{line}: ")
+
+
+def test_a_sheet_shows_every_state_and_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    from stormpsr.procedure.model import StateKind
+    from stormpsr.synthetic.product import Product
+
+    vehicle = Product.load("vehicle")
+    assert main(["synth", "sheet", "vehicle", "--out", str(tmp_path / "sheet.png"), "--size", "48", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["images"]
+    states = sum(state.kind is StateKind.ASSEMBLY for state in vehicle.procedure.states)
+    faults = sum(len(part.wrong_poses) for part in vehicle.parts)
+    assert shown == states + faults
+    with Image.open(tmp_path / "sheet.png") as image:
+        assert image.width * image.height >= shown * 48 * 48

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from stormpsr.cli.main import main
 from stormpsr.procedure.model import Procedure
@@ -73,6 +74,30 @@ def test_a_detector_is_trained_scored_run_and_decoded(run: Run, lamp_data: Path,
     steps = json.loads(out)
     assert [row["decoder"][:2] for row in steps["rows"]] == ["B1", "B2", "B3"]
     assert steps["bound"] == {"n_labels": 3, "n_followed": 3, "mean_wait_seconds": 0.0}
+
+
+def test_a_trained_detector_is_trained_further(run: Run, lamp_data: Path, tmp_path: Path) -> None:
+    from stormpsr.detectors.registry import begin_detector, load_detector
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train(run, lamp_data, first)[0] == 0
+    began = begin_detector(first, Procedure.load(first / "procedure.yaml"), {"turn_degrees": 10.0})
+    assert began.settings()["turn_degrees"] == 10.0  # the others are those of the first
+    kept = load_detector(first).network.state_dict()
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in began.network.state_dict().items())
+
+    further = ("detect", "train", lamp_data, "--out", second, "--steps", 1, "--batch-size", 4, "--start", first)
+    code, out, err = run(*further)
+    assert code == 0, err
+    assert "training compact on" in out
+    after = load_detector(second).network
+    assert after.config.width == 16
+    assert any(not torch.equal(tensor, kept[name]) for name, tensor in after.state_dict().items())
+    # one step away from where it began, and not from new random weights
+    assert torch.allclose(after.state_dict()["part_head.weight"], kept["part_head.weight"], atol=0.02)
+
+    code, _, err = run(*further[:4], tmp_path / "third", "--start", first, "--detector", "yolox")
+    assert (code, "--start brings a detector of its own kind; leave --detector out" in err) == (2, True)
 
 
 def test_a_detector_is_trained_scored_and_run_on_videos(
