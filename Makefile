@@ -111,8 +111,8 @@ N_TRAIN := 48
 N_VAL   := 24
 N_TEST  := 40
 N_WALKS := 9000
-STEPS   := 2400
-EPOCHS  :=
+STEPS   := 6000
+EPOCHS  := -o train_encoder.epochs=2 -o train_encoder.learning_rate=0.002
 endif
 RENDERS = $(foreach k,1 2,$(DATA)-renders-$k)
 reproduce: setup ## Make a model from nothing at true pace: draw the data, train both streams, tune, score (SEED=0, QUICK=1)
@@ -126,7 +126,7 @@ reproduce: setup ## Make a model from nothing at true pace: draw the data, train
 	  --walks $(N_WALKS) --size 320 --hands 0.95 --seed 12 & wait
 	test -f $(RUN)/detector/config.yaml || \
 	  $(BIN)/stormpsr detect train $(DATA) $(addprefix --images ,$(RENDERS)) --out $(RUN)/detector --seed $(SEED) \
-	  --steps $(STEPS) --negative-ratio 0.8 -s image_size=320 -s crop_size=160 -s hidden_parts=true
+	  --preset synthetic --steps $(STEPS)
 	for stage in encoder temporal; do \
 	  $(BIN)/stormpsr train $$stage --preset synthetic --data $(DATA) $(addprefix --renders ,$(RENDERS)) --out $(RUN) \
 	  --cache runs/cache -o encoder.weights=$(RUN)/detector -o encoder.frozen_reader=true -o seed=$(SEED) $(EPOCHS) \

@@ -230,6 +230,52 @@ def test_frames_are_moved_to_by_ones_tens_seconds_changes_and_numbers(
     expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
 
 
+def test_the_timeline_is_zoomed_and_follows(served: Any, recording: Path, open_page: Open) -> None:
+    page = open_page(page_of(served, recording))
+    press(page, "g")
+    page.keyboard.type("150")
+    press(page, "Enter")
+    at_frame(page, 150)
+    press(page, "Shift+ArrowUp", "Shift+ArrowUp")
+    expect(page.locator("#rows")).to_have_attribute("data-span", "50")  # frames 113 to 162: 150 stays where it is
+    layer = page.locator("#rows .layer").bounding_box()
+    page.mouse.click(layer["x"] + 1, layer["y"] + 30)
+    at_frame(page, 113)
+    for key, frame in (("End", 199), ("Home", 0)):
+        press(page, key)
+        at_frame(page, frame)
+        head = page.locator("#rows .playhead").bounding_box()
+        assert layer["x"] - 7 <= head["x"] <= layer["x"] + layer["width"]
+    press(page, "Shift+ArrowDown", "Shift+ArrowDown", "Shift+ArrowDown")
+    expect(page.locator("#rows")).to_have_attribute("data-span", "200")
+
+
+def test_more_components_than_keys_are_reached_by_turning_the_keys(
+    recording: Path, tmp_path: Path, open_page: Open
+) -> None:
+    from stormpsr.cli.main import main
+
+    names = [word for k in range(25) for word in ("--component", f"part {k}")]
+    for place in (tmp_path / "data" / "procedure.yaml", recording / "procedure.yaml"):
+        place.unlink()
+        assert main(["procedure", "new", "rack", *names, "--out", str(place)]) == 0
+    served = Served(tmp_path / "data")
+    try:
+        page = open_page(page_of(served, recording))
+        press(page, "ArrowRight")
+        at_frame(page, 1)
+        press(page, "PageDown", "3")  # the first three keys are those of parts 22 to 24
+        at_revision(page, 1)
+        (row,) = [
+            row for row in served.annotator.session(f"recordings/train/{recording.name}").to_json()["states"] if row[0]
+        ]
+        assert [k for k, bit in enumerate(row[1:]) if bit] == [24]
+        press(page, "PageDown")
+        expect(page.locator(".toasts")).to_contain_text("no components beyond these")
+    finally:
+        served.stop()
+
+
 def test_an_impossible_transition_is_shown_and_can_be_kept_on_purpose(
     served: Any, recording: Path, open_page: Open
 ) -> None:

@@ -22,6 +22,7 @@ let shown = -1; // of the frame that is on the screen
 let playing = null;
 let later = 0; // what is fetched when somebody stays
 let speed = 2;
+let firstKey = 0; // the component that key 1 sets
 let frames, timeline, boxes, changes;
 
 // ---- frames and times
@@ -247,9 +248,13 @@ const COMMANDS = [
   ["jump", [
     ["ArrowUp", "previous_change", () => jumpTo(changeFrames(), -1, "jump.none")],
     ["ArrowDown", "next_change", () => jumpTo(changeFrames(), 1, "jump.none")],
+    ["shift+ArrowUp", "zoom_in", () => timeline.zoom(1)],
+    ["shift+ArrowDown", "zoom_out", () => timeline.zoom(-1)],
     ["u", "unlabelled", () => (doc.labelled_until >= about.n_frames ? toast(t("jump.all_labelled"), { seconds: 2 }) : goFrame(doc.labelled_until))],
   ]],
   ["label", [
+    ["PageDown", "next_components", () => turnKeys(1)],
+    ["PageUp", "previous_components", () => turnKeys(-1)],
     ["m", "mark", () => here("mark")],
     ["k", "keep", () => here("keep")],
     [",", "earlier", () => moveHere(-1)],
@@ -281,7 +286,17 @@ const COMMANDS = [
 ];
 const BY_KEY = new Map(COMMANDS.flatMap(([, rows]) => rows.map(([keys, name, run]) => [keys, { name, run }])));
 
-const componentKey = (k) => (k < 9 ? String(k + 1) : k < 9 + LETTERS.length ? LETTERS[k - 9] : "");
+const KEYS = [..."123456789", ...LETTERS];
+const componentKey = (k) => KEYS[k - firstKey] ?? "";
+
+/** Where there are more components than keys, the keys are those of the next ones, or of those before. */
+function turnKeys(direction) {
+  const next = firstKey + direction * KEYS.length;
+  if (next < 0 || next >= about.components.length) return toast(t("jump.no_components"), { seconds: 2 });
+  firstKey = next;
+  timeline.showKeys();
+  return buildHelp();
+}
 
 function settle(how) {
   const step = proposalHere();

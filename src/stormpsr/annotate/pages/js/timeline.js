@@ -4,6 +4,7 @@ import { el, setAttribute, stopwatch, t } from "./shared.js";
 
 const VALUES = { 1: "correct", 0: "absent", "-1": "wrong" };
 const DRAG_PIXELS = 4;
+const LEAST_FRAMES = 40; // that are shown at once
 const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 3600];
 
 export class Timeline {
@@ -11,6 +12,9 @@ export class Timeline {
     this.about = about;
     this.handlers = handlers;
     this.last = Math.max(1, about.n_frames - 1);
+    this.first = 0; // of the frames that are shown
+    this.span = this.last + 1; // how many they are
+    this.at = 0; // where we are
     this.root = root;
     this.heads = [];
     this.tracks = [];
@@ -25,7 +29,7 @@ export class Timeline {
         el("span", { class: "name" }, component.name),
         value,
       );
-      this.heads.push({ head, value, bit: null });
+      this.heads.push({ head, value, bit: null, key: head.querySelector("kbd") });
       this.tracks.push(this.row("component", head));
     });
     this.boxRow = this.row("boxes", el("span", { class: "head" }, el("span", { class: "name" }, t("time.boxes"))));
@@ -47,20 +51,60 @@ export class Timeline {
     return track;
   }
 
+  share(frame) {
+    return (100 * (frame - this.first)) / this.span;
+  }
+
   x(frame) {
-    return `${((100 * frame) / (this.last + 1)).toFixed(4)}%`;
+    return `${this.share(frame).toFixed(4)}%`;
+  }
+
+  width(frames) {
+    return `${((100 * frames) / this.span).toFixed(4)}%`;
   }
 
   drawRuler() {
-    const whole = this.handlers.seconds(this.last);
+    const [from, to] = [this.handlers.seconds(this.first), this.handlers.seconds(Math.min(this.first + this.span, this.last))];
+    const whole = Math.max(to - from, 1e-9);
     const step = TICKS.find((seconds) => whole / seconds <= 12) ?? 7200;
-    for (let at = 0; at <= whole; at += step) {
-      const share = `${((100 * at) / Math.max(whole, 1e-9)).toFixed(3)}%`;
-      this.ruler.append(svg("line", { x1: share, x2: share, y1: "60%", y2: "100%", class: "tick" }));
+    const nodes = [];
+    for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
+      const share = `${((100 * (at - from)) / whole).toFixed(3)}%`;
       const text = svg("text", { x: share, y: "11", dx: "3", class: "tick-text" });
       text.textContent = stopwatch(at);
-      this.ruler.append(text);
+      nodes.push(svg("line", { x1: share, x2: share, y1: "60%", y2: "100%", class: "tick" }), text);
     }
+    this.ruler.replaceChildren(...nodes);
+  }
+
+  /** Shows fewer frames around where we are, or more: by a factor of two. */
+  zoom(direction) {
+    const whole = this.last + 1;
+    this.showSpan(Math.max(Math.min(LEAST_FRAMES, whole), Math.min(whole, Math.round(this.span / 2 ** direction))));
+  }
+
+  showSpan(span) {
+    const kept = (this.at - this.first) / this.span; // what we look at stays where it is
+    this.span = span;
+    this.scrollTo(this.at - kept * span);
+  }
+
+  scrollTo(first) {
+    this.first = Math.round(Math.max(0, Math.min(first, this.last + 1 - this.span)));
+    this.root.dataset.span = this.span;
+    this.drawRuler();
+    if (this.doc) this.showDocument(this.doc, this.proposed);
+    if (this.proposals) this.showProposals(this.proposals);
+    this.showPlayhead();
+  }
+
+  showPlayhead() {
+    this.playhead.style.left = `${this.share(this.at + 0.5)}%`;
+  }
+
+  /** The keys of components have changed. */
+  showKeys() {
+    this.heads.forEach(({ key }, k) => (key.textContent = this.handlers.componentKey(k).toUpperCase() || "–"));
   }
 
   /** The stretches of a component: [first, end, value] */
@@ -74,11 +118,12 @@ export class Timeline {
 
   showDocument(doc, proposed) {
     this.doc = doc;
+    this.proposed = proposed;
     this.tracks.forEach((track, k) => {
       const nodes = [];
       for (const [first, end, value] of this.stretches(doc.states, k)) {
         if (value !== 0)
-          nodes.push(svg("rect", { x: this.x(first), width: this.x(end - first), y: "12%", height: "76%", class: VALUES[value] }));
+          nodes.push(svg("rect", { x: this.x(first), width: this.width(end - first), y: "12%", height: "76%", class: VALUES[value] }));
         if (first > 0)
           nodes.push(svg("rect", { x: this.x(first), width: "2", y: "0", height: "100%", class: "edge", "data-frame": first, "data-component": k }));
       }
@@ -89,10 +134,10 @@ export class Timeline {
       track.replaceChildren(...nodes);
     });
     const boxes = Object.entries(doc.boxes).map(([frame, box]) =>
-      svg("rect", { x: this.x(Number(frame)), width: `max(${this.x(1)}, 1px)`, y: box[4] ? "10%" : "30%", height: box[4] ? "80%" : "40%", class: box[4] ? "key" : "filled" }),
+      svg("rect", { x: this.x(Number(frame)), width: `max(${this.width(1)}, 1px)`, y: box[4] ? "10%" : "30%", height: box[4] ? "80%" : "40%", class: box[4] ? "key" : "filled" }),
     );
     this.boxRow.replaceChildren(...boxes.slice(0, 20000));
-    this.until.style.width = `${(100 * Math.min(doc.labelled_until, this.last + 1)) / (this.last + 1)}%`;
+    this.until.style.width = `${Math.max(0, Math.min(this.share(doc.labelled_until), 100))}%`;
   }
 
   flag(step) {
@@ -108,18 +153,21 @@ export class Timeline {
   }
 
   showProposals(proposals) {
+    this.proposals = proposals;
     if (!this.unsureRow) return;
     const most = Math.max(1e-9, ...proposals.unsure.map(([, , share]) => share));
     this.unsureRow.replaceChildren(
       ...proposals.unsure.map(([first, last, share]) => {
         const height = 2 + (14 * share) / most;
-        return svg("rect", { x: this.x(first), width: this.x(last - first + 1), y: String(18 - height), height: String(height), class: "share" });
+        return svg("rect", { x: this.x(first), width: this.width(last - first + 1), y: String(18 - height), height: String(height), class: "share" });
       }),
     );
   }
 
   showFrame(frame, bits) {
-    this.playhead.style.left = `${(100 * (frame + 0.5)) / (this.last + 1)}%`;
+    this.at = frame;
+    if (frame < this.first || frame >= this.first + this.span) this.scrollTo(frame - this.span / 2);
+    else this.showPlayhead();
     bits.forEach((bit, k) => {
       const head = this.heads[k];
       if (head.bit === bit) return;
@@ -134,7 +182,7 @@ export class Timeline {
   frameAt(clientX) {
     const box = this.layer.getBoundingClientRect();
     const share = (clientX - box.left) / box.width;
-    return Math.max(0, Math.min(this.last, Math.floor(share * (this.last + 1))));
+    return Math.max(0, Math.min(this.last, this.first + Math.floor(share * this.span)));
   }
 
   listen() {
@@ -160,6 +208,11 @@ export class Timeline {
       held = null;
     });
     this.root.addEventListener("pointercancel", () => (held = null));
+    this.root.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      this.zoom(Math.sign(-event.deltaY));
+    }, { passive: false });
   }
 }
 
