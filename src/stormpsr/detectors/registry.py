@@ -47,7 +47,9 @@ def make_detector(kind: str, procedure: Procedure, settings: dict[str, Any] | No
     return detector
 
 
-def begin_detector(folder: str | Path, procedure: Procedure, settings: Mapping[str, Any] | None = None) -> StateDetector:
+def begin_detector(
+    folder: str | Path, procedure: Procedure, settings: Mapping[str, Any] | None = None
+) -> StateDetector:
     """A detector to be trained further: of the kind and the settings of a saved one, with all its tensors that fit.
 
     settings: those that are to be others.
