@@ -6,7 +6,7 @@ checkpoint. What is there already is used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from stormpsr.cluster import Cluster, loaded_once, map_recordings
 from stormpsr.config import ClipConfig, Config, TemporalTrainingConfig
