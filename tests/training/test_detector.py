@@ -253,7 +253,7 @@ def test_settings_that_make_no_sense_are_refused(name: str, value: float) -> Non
 def test_the_published_recipe_trains_for_epochs_of_all_frames() -> None:
     from stormpsr.training.tasks.detector import detector_presets, load_detector_preset
 
-    assert detector_presets() == ["yolov8m-published"]
+    assert detector_presets() == ["synthetic", "yolov8m-published"]
     preset = load_detector_preset("yolov8m-published")
     assert (preset.detector, preset.network["model"]) == ("yolov8", "yolov8m")
     settings = preset.settings(1600, {"seed": 3}, {})

@@ -299,6 +299,8 @@ class Video(FrameSource):
 
     def _complaint(self, error: Exception, n_frames: int) -> InputError:
         reason = (getattr(error, "strerror", None) or str(error)).replace(self._address, self.name)
+        if isinstance(error, MemoryError):  # FFmpeg's limit: it has not even asked for it
+            reason = "a table or an image in it claims an impossible size"
         if n_frames == 0:
             cure = "check address, network and password" if self.is_live else "copy or encode it again"
             return InputError(f"it cannot be opened ({reason})", path=self.name, cure=cure)
