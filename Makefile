@@ -176,8 +176,11 @@ licences: setup ## The licences of all packages that we depend on
 sbom: setup ## A bill of materials (CycloneDX) in build/sbom.cdx.json
 	@$(BIN)/python tools/dependencies.py sbom build/sbom.cdx.json
 
-audit: setup ## Look up known weaknesses of the locked packages (asks a service on the internet)
-	$(BIN)/uv tool run pip-audit --requirement $(LOCK) --no-deps --disable-pip
+# strict: a package that could not be looked up is a failure, and not one without known weaknesses
+audit: setup ## Look up known weaknesses of the locked packages (asks pypi.org)
+	@$(BIN)/uv tool run pip-audit --strict --requirement $(LOCK) --require-hashes --disable-pip || { \
+	  echo "error: weaknesses stand above, or a package 'could not be audited': then pypi.org/pypi/NAME/VERSION/json is out" \
+	    "of reach (a mirror of the packages alone does not answer it); run make audit where it is not" >&2; exit 1; }
 
 clean: ## Remove the environment, caches and build products
 	rm -rf $(VENV) .venvs build dist .cache src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1046,7 +1046,10 @@ def attempt(target: Target, folder: Path) -> str | None:
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, MemoryError) or (cause is not error and _TOO_MUCH.search(str(cause))):
-                return f"more memory than there is: {error}"
+                # FFmpeg has a limit of its own, and says the same without asking the system for anything
+                of_ffmpeg = type(cause).__module__.startswith("av.")
+                if not of_ffmpeg or _takes_too_much(target, folder):
+                    return f"more memory than there is: {error}"
             cause = cause.__cause__ or cause.__context__
         if "\n" in str(error) and isinstance(error, InputError) and "\n" in error.problem:
             return f"a complaint of several lines: {error!s:.300}"
@@ -1062,6 +1065,26 @@ def attempt(target: Target, folder: Path) -> str | None:
         signal.setitimer(signal.ITIMER_REAL, 0)
     left = [str(path) for path in folder.with_name("out").glob(".*.draft.*")]
     return f"half a file is left: {left}" if left else None
+
+
+def _takes_too_much(target: Target, folder: Path) -> bool:
+    """Whether reading asks for more than it may where nothing stops it; in a process whose own count begins anew."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(round(_STUCK_SECONDS / 2))
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        before = _most_bytes()
+        with contextlib.suppress(BaseException):
+            target.read(folder)
+        os._exit(1 if _most_bytes() - before > MOST_BYTES else 0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+def _most_bytes() -> int:
+    """The largest size that this process ever had."""
+    found = re.search(r"VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    return 1024 * int(found[1]) if found else 0
 
 
 def _check_finite(found: object, depth: int = 0) -> None:

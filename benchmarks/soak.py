@@ -2,11 +2,12 @@
 
     python benchmarks/soak.py recogniser --frames 864000            # 24 hours of 10 frames per second
     python benchmarks/soak.py station --frames 100000               # each loop is a unit: records and images, too
-    python benchmarks/soak.py decoders --frames 1000000             # each method alone; --components 1 2 50 200
+    python benchmarks/soak.py decoders --frames 1000000 --components 0 1 2 50 200    # each method alone
     python benchmarks/soak.py recogniser --frames 2000 --model vehicle --recording RECORDING
 
-Without a model, the untrained networks and a recording of `tiny.py` are used. It ends with an error if the events of a
-loop differ, or if memory, open files or threads go on growing after the first tenth.
+0 components: three, of which nothing is expected. Without a model, the untrained networks and a recording of `tiny.py`
+are used. It ends with an error if the events of a loop differ, or if memory, open files, threads or the time that a
+frame takes go on growing after the first tenth.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from stormpsr.procedure.model import Procedure
 
 _SAMPLES = 10
 _MOST_GROWTH_MB = 30.0
+_MOST_SLOWER = 1.5  # frames of the second half than those of the first, on a machine that others use, too
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,12 @@ def problems_of(samples: Sequence[Sample]) -> list[str]:
         found.append(f"open files grew from {first.files} to {last.files}")
     if last.threads > first.threads + 1:
         found.append(f"threads grew from {first.threads} to {last.threads}")
+    middle = samples[(len(samples) + 1) // 2]
+    if middle in (first, last) or last.cpu_seconds - middle.cpu_seconds < 1:
+        return found  # too short to tell
+    halves = [(b.cpu_seconds - a.cpu_seconds) / (b.frames - a.frames) for a, b in ((first, middle), (middle, last))]
+    if halves[1] > _MOST_SLOWER * halves[0]:
+        found.append(f"frames take longer: {1e6 * halves[0]:.0f} and then {1e6 * halves[1]:.0f} µs")
     return found
 
 
@@ -209,8 +217,11 @@ def make_decoder(method: str, procedure: Procedure, folder: Path, variant: str =
 def soak_decoder(
     method: str, n_components: int, n_frames: int, folder: Path, on_sample: Callable[[], None] = lambda: None
 ) -> tuple[list[Sample], int]:
-    """Samples, and how many events there were."""
-    procedure = tiny.chain("chain", tuple(f"part {k}" for k in range(n_components)))
+    """Samples, and how many events there were. 0 components: three, of which nothing is expected."""
+    procedure = tiny.chain("chain", tuple(f"part {k}" for k in range(n_components or 3)))
+    if not n_components:
+        idle = {"build": replace(procedure.variants["build"], expected=())}
+        procedure = replace(procedure, variants=idle)
     decoder = make_decoder(method, procedure, folder)
     samples, n_events = [Sample.now(0)], 0
     events: list[StepEvent]

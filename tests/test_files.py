@@ -24,6 +24,7 @@ from stormpsr.files import (
     append,
     digest,
     draft_of,
+    only_user,
     only_writer,
     read_arrays,
     read_json,
@@ -306,3 +307,35 @@ def test_two_do_not_write_the_same_file_at_the_same_time(tmp_path: Path) -> None
     with only_writer(path) as file:
         append(file, b"new\n")
     assert path.read_bytes() == b"new\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are locked in another way there")
+def test_two_do_not_work_in_the_same_folder_at_the_same_time(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    with only_user(folder):
+        with replacing_folder(folder) as draft:  # the folder itself may be exchanged
+            write_text(draft / "a", "whole")
+        for spelled in (folder, tmp_path / "link" / "run"):
+            with pytest.raises(InputError, match="run: another process is writing this; wait"), only_user(spelled):
+                pass
+    with only_user(folder):
+        pass
+    assert names_in(tmp_path / "new") == ["run"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are locked in another way there")
+def test_a_lock_that_its_holder_removed_meanwhile_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    lock = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        lock(file, how)
+        (tmp_path / ".run.lock").unlink()
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(InputError, match="another process is writing this"), only_user(tmp_path / "run"):
+        pass

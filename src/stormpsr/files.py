@@ -168,16 +168,49 @@ def only_writer(path: str | Path) -> Iterator[FileIO]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming_full_disk(path), path.open("ab", buffering=0) as file:
-        if os.name != "nt" and path.is_file():
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                cure = "wait until it is done, or choose another name"
-                raise InputError("another process is writing this", path=path, cure=cure) from None
+        if path.is_file():
+            _take(file, path, path)
             file.truncate(0)
         yield file
+
+
+@contextmanager
+def only_user(folder: str | Path) -> Iterator[None]:
+    """A folder that nobody else may work in until the end of the block: refused while another process does.
+
+    What tells others so lies beside the folder, which may be replaced meanwhile.
+    """
+    real = Path(os.path.realpath(folder))
+    lock = real.with_name(f".{real.name}.lock")
+    with _naming(Path(folder), lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("ab", buffering=0)
+    with file:
+        _take(file, lock, Path(folder))
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _take(file: FileIO, path: Path, shown: Path) -> None:
+    """Take hold of an open file as long as it is open, or until the process ends in whatever way."""
+    if os.name == "nt":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ours = os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        ours = False  # held by another process, or removed by one that has just ended
+    except OSError as error:
+        ours = error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # some shared disks know nothing of this
+        if not ours:
+            raise
+    if not ours:
+        cure = "wait until it is done, or choose another name"
+        raise InputError("another process is writing this", path=shown, cure=cure)
 
 
 @contextmanager

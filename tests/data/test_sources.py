@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -375,7 +377,7 @@ def test_a_camera_that_was_gone_is_opened_again_until_it_is_there() -> None:
     for frame in latest.frames():
         found.append(frame.index)
         taken.set()
-    assert found == [0, 3]
+    assert found == [0, 1]
 
 
 def test_times_go_on_by_the_clock_over_a_gap() -> None:
@@ -398,6 +400,53 @@ def test_times_go_on_by_the_clock_over_a_gap() -> None:
     seconds[0] += 60
     back.set()
     assert [frame.time_seconds for frame in latest.frames()][-1] == pytest.approx(62.1)
+
+
+def test_a_camera_whose_own_clock_is_fast_goes_on_behind_its_last_frame() -> None:
+    unplug = threading.Event()
+
+    def fast() -> Iterator[Frame]:
+        yield black(0, 0.0)
+        yield black(99, 9.9)  # within a moment by the clock
+        unplug.wait(10)
+        raise InputError("unplugged")
+
+    latest = LatestOnly(Unsteady(fast, lambda: iter([black(0, 0.0)])), pauses=(0, 0), clock=lambda: 100.0)
+    while (frame := latest.take(10)) is not None and frame.index != 99:
+        pass
+    unplug.set()
+    again = latest.take(10)
+    assert again is not None
+    assert (again.index, again.time_seconds) == (100, pytest.approx(10.0))
+
+
+class JpegCamera(BaseHTTPRequestHandler):
+    """Motion JPEG, which carries no times: 15 images, 10 of them per second."""
+
+    def do_GET(self) -> None:
+        import cv2
+
+        self.send_response(200)
+        self.send_header("Content-Type", "multipart/x-mixed-replace; boundary=x")
+        self.end_headers()
+        data = cv2.imencode(".jpg", np.zeros((32, 32, 3), np.uint8))[1].tobytes()
+        for _ in range(15):
+            time.sleep(0.1)
+            self.wfile.write(b"--x\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(data))
+            self.wfile.write(data + b"\r\n")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_clock_gives_times_to_a_camera_that_sends_none(lamp: Procedure) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), JpegCamera) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        frames = open_source(f"http://127.0.0.1:{server.server_address[1]}/", lamp).frames()
+        found = list(islice(frames, 15))
+        server.shutdown()
+    assert [frame.index for frame in found] == list(range(15))
+    assert found[-1].time_seconds > 0.9  # and not 14 times a 25th of a second
 
 
 def test_a_camera_that_cannot_be_opened_at_all_is_an_error_unless_it_is_to_be_waited_for() -> None:

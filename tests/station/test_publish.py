@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stormpsr.errors import InputError
+from stormpsr.files import disk_full
 from stormpsr.station.publish import Mqtt, Webhook, brief_state
 from stormpsr.station.records import Entry, Records
 
@@ -89,6 +90,29 @@ def test_what_is_refused_is_told_again_in_order(records: Records, listener: List
     assert (first["station"], first["kind"], first["picture"]) == ("bench", "step", "/api/evidence/a.jpg")
     assert first["hash"] == records.find()[0].hash
     assert channel.waiting == 0
+
+
+def test_a_full_disk_does_not_end_the_telling(
+    records: Records, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, full = webhook(listener.url, records), [True]
+    write = records.set_told
+
+    def set_told(name: str, record: int) -> None:
+        if full[0]:
+            raise disk_full(records.path)
+        write(name, record)
+
+    monkeypatch.setattr(records, "set_told", set_told)
+    records.append(Entry("unit_started", {"serial": "A"}, 1))
+    channel.start()
+    until(lambda: len(listener.got) == 1)
+    full[0] = False
+    records.append(Entry("unit_finished", {"serial": "A"}, 1))
+    channel.tell()
+    until(lambda: len(listener.got) == 2)
+    until(lambda: records.told("webhook") == 2)
+    channel.stop()
 
 
 def test_what_was_not_told_before_a_restart_is_told_after_it(records: Records, listener: Listener) -> None:

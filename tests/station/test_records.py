@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stormpsr.errors import InputError
-from stormpsr.station.records import FILE, Entry, Records, utc_seconds, utc_text, verify
+from stormpsr.station.records import EVIDENCE, FILE, LOCK, Entry, Records, utc_seconds, utc_text, verify
 
 
 @pytest.fixture
@@ -134,6 +137,44 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     assert "the file is damaged" in verify(tmp_path).problems[0]
     with pytest.raises(InputError, match="the records cannot be used"):
+        Records(tmp_path)
+
+
+def test_a_full_disk_is_named_whatever_sqlite_says(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    records.append(Entry("step", {}))
+
+    class Full:
+        """ "disk I/O error" is what SQLite says where the file that its readers share cannot grow."""
+
+        in_transaction = False
+
+        def execute(self, *_: object) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "_db", Full())
+        for write in (lambda: records.append(Entry("step", {})), lambda: records.set_told("mqtt", 1)):
+            with pytest.raises(InputError, match=r"records\.sqlite: the records cannot be used \(disk I/O error\)"):
+                write()
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+        for write in (lambda: records.append(Entry("step", {})), lambda: records.set_told("mqtt", 1)):
+            with pytest.raises(InputError, match=r"records\.sqlite: the disk is full .*; make room"):
+                write()
+    assert [record.id for record in records.append(Entry("step", {}))] == [2]
+
+
+def test_a_folder_that_must_not_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def protected(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", protected)
+        with pytest.raises(InputError, match="this folder cannot be written to; choose another folder with --data"):
+            Records(tmp_path / "new")
+    (tmp_path / EVIDENCE).mkdir()
+    (tmp_path / LOCK).mkdir()  # SQLite cannot open it: nobody holds it
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="this folder cannot be written to"):
         Records(tmp_path)
 
 

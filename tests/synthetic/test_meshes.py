@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +162,47 @@ def test_a_damaged_mesh_is_refused_with_its_name(tmp_path: Path, text: str, word
     (tmp_path / "a.obj").write_text(text)
     with pytest.raises(InputError, match=rf"a\.obj: .*{words}"):
         load_mesh(tmp_path / "a.obj", 1.0, 1000)
+
+
+def write_glb(path: Path, **changes: object) -> Path:
+    """A ball as GLB, with other entries in the description of its first array of numbers, or of its node."""
+    import trimesh
+
+    content: bytes = trimesh.creation.icosphere(subdivisions=1).export(file_type="glb")
+    length = int.from_bytes(content[12:16], "little")
+    header = json.loads(content[20 : 20 + length])
+    for name, value in changes.items():
+        header["nodes" if name in ("matrix", "mesh") else "accessors"][0 if name != "matrix" else -1][name] = value
+    if header["accessors"][0].get("bufferView", 0) is None:
+        del header["accessors"][0]["bufferView"]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 4)
+    rest = content[20 + length :]
+    head = b"glTF" + struct.pack("<III", 2, 20 + len(text) + len(rest), len(text)) + b"JSON"
+    path.write_bytes(head + text + rest)
+    return path
+
+
+@pytest.mark.parametrize("count", [10**9, -1, 1e300, "9"])
+def test_a_glb_that_announces_more_numbers_than_it_holds_is_refused_before_room_is_made(
+    tmp_path: Path, count: object
+) -> None:
+    assert len(load_mesh(write_glb(tmp_path / "whole.glb"), 1.0, 500).triangles_T3) == 80
+    with pytest.raises(InputError, match=r"a\.glb: not a readable mesh"):
+        load_mesh(write_glb(tmp_path / "a.glb", bufferView=None, count=count), 1.0, 500)
+
+
+@pytest.mark.parametrize("number", [1e30, 1e300, -1e30])
+def test_a_mesh_far_away_from_the_origin_is_refused(tmp_path: Path, number: float) -> None:
+    """Its extent is small, but its numbers are too large to compute with."""
+    matrix = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, number, 0, 0, 1]
+    with pytest.raises(InputError, match=r"a\.glb: the mesh is far too large, or far away"):
+        load_mesh(write_glb(tmp_path / "a.glb", matrix=matrix), 1.0, 500)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no pipes among files")
+def test_a_mesh_reads_no_other_files(tmp_path: Path) -> None:
+    """A mesh may name its materials and its numbers in other files, and those could be anything."""
+    os.mkfifo(tmp_path / "endless.mtl")
+    (tmp_path / "a.obj").write_text("mtllib endless.mtl\nv 0 0 0\nv 1 0 0\nv 0 1 0\nusemtl x\nf 1 2 3\n")
+    assert len(load_mesh(tmp_path / "a.obj", 1.0, 500).triangles_T3) == 1

@@ -20,6 +20,7 @@ from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
 from stormpsr.detectors.compact import CompactDetector
 from stormpsr.detectors.registry import make_detector
 from stormpsr.errors import InputError
+from stormpsr.files import only_user
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.fit import FitOptions
 from stormpsr.training.tasks.detector import (
@@ -174,11 +175,19 @@ def test_unfinished_training_with_other_settings_is_not_mixed(frames: FrameSet, 
     assert caught.value.path == str(tmp_path / UNFINISHED_FOLDER)
 
 
+def test_a_detector_that_another_process_trains_is_left_alone(frames: FrameSet, tmp_path: Path) -> None:
+    detector = LineDetector(frames.procedure)
+    with only_user(tmp_path / "out"), pytest.raises(InputError, match="out: another process is writing this"):
+        train_detector(detector, frames, frames, SHORT, folder=tmp_path / "out", options=CPU)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_was_measured_is_kept_with_the_detector(frames: FrameSet, tmp_path: Path) -> None:
     metrics = train_detector(LineDetector(frames.procedure), frames, frames, SHORT, folder=tmp_path, options=CPU)
     assert metrics == {"resumed_at": 0, "right": 0.0}
     kept = json.loads((tmp_path / "metrics.json").read_text())["training"]
     assert (kept["steps"], kept["batch"]["batch_size"], kept["right"]) == (6, 4, 0.0)
+    assert kept["minutes"] >= 0
 
 
 def test_validation_looks_through_the_averaged_weights_and_gives_the_own_ones_back(frames: FrameSet) -> None:

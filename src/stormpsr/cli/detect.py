@@ -115,7 +115,6 @@ def train_command(
     from stormpsr.cli.train_progress import StageBar  # after stormpsr.training, which prepares what it imports
 
     fit = FitOptions(device=device, devices=devices, precision=precision, workers=workers)
-    started, busy = time.perf_counter(), time.process_time()
     with Bar(logged=True) as bar:
         try:
             metrics = train_detector(
@@ -134,11 +133,7 @@ def train_command(
     if metrics is None:
         return  # the first of several processes speaks for all
     assert isinstance(made, TorchDetector)
-    minutes = (time.perf_counter() - started) / 60
-    made.metrics["training"]["minutes"] = round(minutes, 2)
-    # what a machine that others use at the same time would have taken alone, on one core
-    made.metrics["training"]["processor_minutes"] = round((time.process_time() - busy) / 60, 2)
-    made.save(out)
+    minutes = made.metrics["training"]["minutes"]
     right = metrics.get("right")
     calibration = {"temperature": made.calibration.temperature, "bias": made.calibration.bias}
     said = "" if right is None else f", {right:.1%} of readable validation frames right"

@@ -35,6 +35,7 @@ VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".avi", ".mov", ".webm"})
 Clock = Callable[[], float]  # seconds, from any moment on
 _PATIENCE_SECONDS = 10  # without an image, a camera counts as gone
 _MISSES_AT_ONCE = 30  # failed reads in a row after which a webcam counts as gone
+_WITHOUT_TIMES = ("mpjpeg", "mjpeg")  # formats of cameras in which FFmpeg counts 25 frames a second, however many come
 _NEARBY = 50  # frames of a video up to which going on is cheaper than jumping
 
 
@@ -156,6 +157,8 @@ def rows_that_show(numbers: Sequence[int], wanted: int | NDArray[np.integer]) ->
 class Video(FrameSource):
     """A video file, or the address of a network camera. Times are those of the video, evenly counted if it has none.
 
+    A camera that sends JPEG images one after the other gives no times: there the clock counts.
+
     n_frames: how many there are, because labels count them. Then all of them come, damaged ones too, and no more;
     without it a damaged frame is left out like one that was never sent.
     """
@@ -198,13 +201,14 @@ class Video(FrameSource):
             self.n_frames = self._exactly or stream.frames or None
             announced = stream.container.duration / 1e6 if stream.container.duration else 0.0
             times = _Times(self.fps or self._default_fps)
+            by_clock = self.is_live and stream.container.format.name in _WITHOUT_TIMES
             for image in stream.container.decode(stream):
                 if number == self._exactly:
                     break
                 if image.is_corrupt and self._exactly is None:
                     n_corrupt += 1  # a dropped frame
                     continue
-                seconds = times.of(image.time, number)
+                seconds = times.of(time.monotonic() if by_clock else image.time, number)
                 if number >= start:
                     yield Frame(_upright(image), number, seconds)
                 number, n_corrupt = number + 1, 0
@@ -295,6 +299,8 @@ class Video(FrameSource):
 
     def _complaint(self, error: Exception, n_frames: int) -> InputError:
         reason = (getattr(error, "strerror", None) or str(error)).replace(self._address, self.name)
+        if isinstance(error, MemoryError):  # FFmpeg's limit: it has not even asked for it
+            reason = "a table or an image in it claims an impossible size"
         if n_frames == 0:
             cure = "check address, network and password" if self.is_live else "copy or encode it again"
             return InputError(f"it cannot be opened ({reason})", path=self.name, cure=cure)
@@ -432,8 +438,9 @@ class LatestOnly:
     """Reads a live source in a thread and keeps the latest frame only, so that a slow reader never falls behind.
 
     Frames that are passed over were dropped, which recognition by time stamps is made for. A camera that is gone is
-    opened again, for ever, after pauses that grow; one that stalls is given up and opened anew. Times go on by the
-    clock over such gaps. A camera that cannot be opened the first time is an error, unless it is to be waited for.
+    opened again, for ever, after pauses that grow; one that stalls is given up and opened anew. Over such gaps times go
+    on by the clock and numbers where they were, never back. A camera that cannot be opened the first time is an error,
+    unless it is to be waited for.
     """
 
     def __init__(
@@ -450,6 +457,7 @@ class LatestOnly:
         self._stall_seconds, self._pauses = stall_seconds, pauses
         self._changed = threading.Condition()
         self._latest: Frame | None = None
+        self._newest: tuple[int, float] | None = None  # number and time of the frame that came last
         self._error: BaseException | None = None
         self._closed = False
         self._attempt = 0  # threads of earlier attempts are not listened to
@@ -472,14 +480,11 @@ class LatestOnly:
         while self._is_current(attempt):
             before = self.received
             try:
-                shift: float | None = None
+                shift: tuple[int, float] | None = None
                 for frame in self._source.frames():
-                    if shift is None:
-                        # the first frames define what their times mean; after a gap, the clock does
-                        shift = self._clock() - self._began - frame.time_seconds if self.received else 0.0
-                        if not self.received:
-                            self._began = self._clock() - frame.time_seconds
-                    if not self._put(replace(frame, time_seconds=max(frame.time_seconds + shift, 0.0)), attempt):
+                    shift = self._shift_to(frame) if shift is None else shift
+                    number, seconds = frame.index + shift[0], max(frame.time_seconds + shift[1], 0.0)
+                    if not self._put(replace(frame, index=number, time_seconds=seconds), attempt):
                         return
                 problem: BaseException | None = None
             except BaseException as error:  # handed on to the reader, unless the camera comes back
@@ -497,6 +502,19 @@ class LatestOnly:
                 pause = self._pauses[0] if self.received > before else min(2 * pause, self._pauses[1])
                 self._changed.wait_for(lambda: self._closed, timeout=pause)
 
+    def _shift_to(self, first: Frame) -> tuple[int, float]:
+        """What is added to the numbers and times of a camera that was opened, by its first frame.
+
+        The first time they are taken as they are. After a gap the clock says how late it is; but cameras whose own
+        clock is fast were ahead of it, and then times go on behind the last one.
+        """
+        if self._newest is None:
+            self._began = self._clock() - first.time_seconds
+            return 0, 0.0
+        number, seconds = self._newest
+        seconds = max(self._clock() - self._began, seconds + 1 / float(self._source.fps or 10))
+        return number + 1 - first.index, seconds - first.time_seconds
+
     def _is_current(self, attempt: int) -> bool:
         with self._changed:
             return attempt == self._attempt and not self._closed
@@ -507,6 +525,7 @@ class LatestOnly:
                 return False
             self.dropped += self._latest is not None
             self._latest, self.health, self.problem = frame, "ok", ""
+            self._newest = frame.index, frame.time_seconds
             self.received += 1
             self._heard = self._clock()
             self._changed.notify_all()

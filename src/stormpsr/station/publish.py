@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from stormpsr.errors import InputError, need_packages
+from stormpsr.errors import InputError, StormPSRError, need_packages
 from stormpsr.station.records import Record, Records
 from stormpsr.station.work import evidence_url
 
@@ -66,7 +66,11 @@ class Channel(ABC):
     def _run(self) -> None:
         pause = self.pauses[0]
         while not self._stopped.is_set():
-            if self._tell_next():
+            try:
+                told = self._tell_next()
+            except StormPSRError:  # a full disk: the station says so, and there will be room again
+                told, self._failed = False, True
+            if told:
                 pause = self.pauses[0]
             elif self._failed:
                 self._stopped.wait(pause)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import shutil
 import sqlite3
 import threading
 import time
@@ -29,6 +31,7 @@ from stormpsr.files import disk_full, is_disk_full, write_bytes
 Wall = Callable[[], float]  # seconds since 1970, UTC
 FILE, EVIDENCE, LOCK = "records.sqlite", "evidence", "station.lock"
 START = hashlib.sha256(b"stormpsr station records 1").hexdigest()  # what the first row is sealed with
+_LEAST_ROOM = 2**20  # bytes: with less, whatever SQLite complains of, the disk is full
 _EVIDENCE_NAME = re.compile(r"[0-9a-z-]{1,80}\.(jpg|mp4)")
 _COLUMNS = "id, time, kind, unit, model, data, hash"
 _SCHEMA = """
@@ -88,10 +91,10 @@ class Records:
     def __init__(self, folder: Path, model: str = "", wall: Wall = time.time) -> None:
         self.folder, self.model, self._wall = folder, model, wall
         self.path, self.evidence = folder / FILE, folder / EVIDENCE
-        self.evidence.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._alone = _lock_folder(folder)
         with _speaking_of(self.path):
+            self.evidence.mkdir(parents=True, exist_ok=True)
+            self._alone = _lock_folder(folder)
             # every commit is forced onto the disk before it counts
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -129,11 +132,11 @@ class Records:
     # ------------------------------------------------------------------ reading
     def find(self, where: str = "1", values: Sequence[Any] = (), more: str = "ORDER BY id") -> list[Record]:
         """Rows by a condition in SQL, which is never made of what others sent."""
-        with closing(self._read()) as db:
+        with _speaking_of(self.path), closing(self._read()) as db:
             return [_record(row) for row in db.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {more}", values)]
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with closing(self._read()) as db:
+        with _speaking_of(self.path), closing(self._read()) as db:
             return db.execute(sql, values).fetchall()
 
     def _read(self) -> sqlite3.Connection:
@@ -142,13 +145,13 @@ class Records:
     # ------------------------------------------------------------------ how far others were told
     def told(self, channel: str) -> int:
         """The row up to which a channel was told; a new channel begins with what comes next."""
-        with self._lock:
+        with self._lock, _speaking_of(self.path):
             self._db.execute("INSERT OR IGNORE INTO told VALUES (?, ?)", (channel, self.last_id))
             (number,) = self._db.execute("SELECT record FROM told WHERE channel = ?", (channel,)).fetchone()
             return int(number)
 
     def set_told(self, channel: str, record: int) -> None:
-        with self._lock:
+        with self._lock, _speaking_of(self.path):
             self._db.execute("UPDATE told SET record = ? WHERE channel = ?", (record, channel))
 
     # ------------------------------------------------------------------ evidence
@@ -184,8 +187,10 @@ def _lock_folder(folder: Path) -> sqlite3.Connection:
     db = sqlite3.connect(folder / LOCK, timeout=0, check_same_thread=False, isolation_level=None)
     try:
         db.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
         db.close()
+        if "locked" not in str(error):
+            raise
         cure = "stop it, or choose another folder with --data"
         raise InputError("another station writes here already", path=folder, cure=cure) from None
     return db
@@ -195,11 +200,20 @@ def _lock_folder(folder: Path) -> sqlite3.Connection:
 def _speaking_of(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        if is_disk_full(error) or "is full" in str(error):
+    except (sqlite3.DatabaseError, OSError) as error:
+        of_sqlite = isinstance(error, sqlite3.OperationalError)
+        if is_disk_full(error) or "is full" in str(error) or (of_sqlite and _has_no_room(path.parent)):
             raise disk_full(path) from error
+        if isinstance(error, OSError) or not os.access(path.parent, os.W_OK):
+            cure = "choose another folder with --data, or allow writing to it"
+            raise InputError("this folder cannot be written to", path=path.parent, cure=cure) from error
         cure = "stop the station and run: stormpsr station verify DIR"
         raise InputError(f"the records cannot be used ({error})", path=path, cure=cure) from error
+
+
+def _has_no_room(folder: Path) -> bool:
+    """SQLite says no more than "disk I/O error" where the file that its readers share cannot grow."""
+    return folder.is_dir() and shutil.disk_usage(folder).free < _LEAST_ROOM
 
 
 # ---------------------------------------------------------------------- checking

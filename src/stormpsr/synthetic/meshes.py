@@ -9,8 +9,10 @@ Things that are no part of the product: the screwdriver and what else lies on a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -280,7 +282,8 @@ PRIMITIVES: Mapping[str, Callable[..., Mesh]] = {  # a product file uses the sam
 }
 
 
-_LARGEST_METRES = 1e4  # of a part: beyond, the unit is wrong or the file damaged
+_LARGEST_METRES = 1e4  # of a part, and from the origin: beyond, the unit is wrong or the file damaged
+_MOST_BYTES = 200 * 10**6  # of a mesh file, which takes ten times as much in memory
 
 
 def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
@@ -290,8 +293,15 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
 
     if not path.is_file():
         raise InputError("mesh file not found", path=path, cure="give a path relative to the product file")
+    if path.stat().st_size > _MOST_BYTES:
+        problem = f"the file has more than {_MOST_BYTES / 1e6:g} MB"
+        raise InputError(problem, path=path, cure="simplify the mesh before it is exported")
+    content, kind = path.read_bytes(), path.suffix.lower().lstrip(".")
     try:
-        loaded = trimesh.load(path, force="mesh")
+        if kind == "glb":
+            _check_counts(content)
+        # without a path it cannot follow the names of other files; what is damaged is not to be mended, but refused
+        loaded = trimesh.load(BytesIO(content), file_type=kind, force="mesh", process=False)
     except Exception as error:  # trimesh raises whatever its parsers meet
         raise InputError(f"not a readable mesh ({error})", path=path, cure="export it as STL, OBJ or GLB") from error
     if not isinstance(loaded, trimesh.Trimesh) or len(loaded.faces) == 0:
@@ -300,18 +310,28 @@ def load_mesh(path: Path, scale: float, max_triangles: int) -> Mesh:
     flat = np.shape(loaded.vertices) != (n, 3) or faces.shape[1:] != (3,)
     if flat or faces.min() < 0 or faces.max() >= n or not np.isfinite(loaded.vertices).all():
         raise InputError("its triangles have corners that are not there", path=path, cure="export the mesh again")
+    if not np.abs(np.asarray(loaded.vertices)[faces]).max() * scale < _LARGEST_METRES:
+        cure = "look at it in another program, and check 'unit'"
+        raise InputError("the mesh is far too large, or far away", path=path, cure=cure)
     loaded.merge_vertices(merge_tex=True, merge_norm=True)
     closed = bool(loaded.is_watertight and loaded.is_winding_consistent)
     if closed and loaded.volume < 0:  # some programs wind all triangles the other way
         loaded.invert()
     vertices = np.asarray(loaded.vertices, dtype=np.float64) * scale
     triangles = np.asarray(loaded.faces, dtype=np.int64)
-    if len(triangles) == 0 or not np.ptp(vertices[triangles], axis=(0, 1)).max() < _LARGEST_METRES:
-        cure = "look at it in another program, and check 'unit'"
-        raise InputError("the mesh has no surface, or is far too large", path=path, cure=cure)
+    if len(triangles) == 0:
+        raise InputError("the mesh has no surface", path=path, cure="export it again")
     if len(triangles) > max_triangles:
         vertices, triangles = simplified(vertices, triangles, max_triangles)
     return replace(_with_creases(vertices, triangles), closed=closed)
+
+
+def _check_counts(content: bytes) -> None:
+    """Refuse a GLB file that announces more numbers than it has bytes: room for them would be made all the same."""
+    length = int.from_bytes(content[12:16], "little")
+    accessors = json.loads(content[20 : 20 + length]).get("accessors", [])
+    if any(not 0 <= accessor["count"] <= len(content) for accessor in accessors):
+        raise ValueError("it announces more numbers than it holds")
 
 
 def _with_creases(vertices: NDArray[np.float64], triangles: NDArray[np.int64]) -> Mesh:

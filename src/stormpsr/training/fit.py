@@ -19,7 +19,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,7 +40,7 @@ from torch.utils.data import DataLoader, Dataset
 from stormpsr.config import Config, EncoderTrainingConfig, LocatorTrainingConfig, TemporalTrainingConfig
 from stormpsr.data.sampling import Shard
 from stormpsr.errors import InputError
-from stormpsr.files import replacing
+from stormpsr.files import only_user, replacing
 from stormpsr.models.checkpoint import device_of, save_checkpoint
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
@@ -301,18 +301,19 @@ def fit(
     `began_from` is the digest of the networks that it goes on from, where there are any.
     """
     task.workers = options.workers
-    with _quiet_lightning():
+    with _quiet_lightning(), ExitStack() as alone:
         trainer = _trainer(task, epochs, folder, procedure, options)
         if rank_zero_only.rank == 0:  # one speaks for all: others start later, or wait for it before the first batch
+            alone.enter_context(only_user(folder.path))
             folder.begin(task.settings, resume=options.resume, began_from=began_from)
         try:
             trainer.fit(task, ckpt_path=str(folder.last) if folder.last.is_file() else None, weights_only=True)
         except SystemExit as error:  # Lightning's answer to Ctrl-C
             raise KeyboardInterrupt from error
-    if trainer.interrupted:
-        raise KeyboardInterrupt
-    if trainer.is_global_zero:
-        folder.finish()
+        if trainer.interrupted:
+            raise KeyboardInterrupt
+        if trainer.is_global_zero:
+            folder.finish()
 
 
 def check_machine(options: FitOptions) -> None:

@@ -14,9 +14,10 @@ import json
 import math
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -48,6 +49,7 @@ from stormpsr.detectors.base import (
 from stormpsr.detectors.calibration import fit_calibration
 from stormpsr.detectors.predict import confidence_and_success, predict_frames
 from stormpsr.errors import InputError
+from stormpsr.files import only_user
 from stormpsr.procedure.model import StateKind
 from stormpsr.training.augment import ImageAugmentation, augment_image
 from stormpsr.training.fit import FitOptions, OnProgress, Task, check_machine, fit, ignore_progress
@@ -401,7 +403,7 @@ def train_detector(
     With a folder, training that was stopped goes on from there; the same settings are required. Decoded frames are kept
     in `cache_folder`, or only until the training is done.
     """
-    options = options or FitOptions()
+    options, started, busy = options or FitOptions(), time.perf_counter(), time.process_time()
     detector.check_procedure(train.procedure)
     if not isinstance(detector, StepTrainedDetector):
         cure = "derive its class from StepTrainedDetector"
@@ -411,9 +413,11 @@ def train_detector(
     if settings.batch.batch_size % options.processes:
         cure = f"change the batch size so that {options.processes} divides it, or --devices"
         raise InputError(f"a batch of {settings.batch.batch_size} cannot be shared equally", cure=cure)
-    with tempfile.TemporaryDirectory() as elsewhere:
+    check_machine(options)
+    with tempfile.TemporaryDirectory() as elsewhere, ExitStack() as alone:
         place = Path(elsewhere) if folder is None else folder / UNFINISHED_FOLDER
-        check_machine(options)
+        if folder is not None and rank_zero_only.rank == 0:
+            alone.enter_context(only_user(folder))
         cache = FrameCache(cache_folder or place / "cache", detector.image_size)
         batches = Batches(train, cache, settings, on_progress=on_progress)
         task = DetectorTask(detector, settings, batches, val)
@@ -421,15 +425,18 @@ def train_detector(
         fit(task, epochs=settings.epochs, folder=StageFolder(place), procedure=train.procedure, options=options)
         task.take_average()
         metrics = {"resumed_at": float(task.first_step or 0), **task.metrics}
-    if rank_zero_only.rank != 0:  # the first process does the rest
-        return None
-    detector.to(options.torch_device)
-    detector.calibration = calibrate(detector, val, settings.calibration_frames)
-    detector.to("cpu")
-    if folder is not None:
-        detector.metrics["training"] = {**asdict(settings), **metrics}
-        detector.save(folder)
-        shutil.rmtree(folder / UNFINISHED_FOLDER, ignore_errors=True)
+        if rank_zero_only.rank != 0:  # the first process does the rest
+            return None
+        detector.to(options.torch_device)
+        detector.calibration = calibrate(detector, val, settings.calibration_frames)
+        detector.to("cpu")
+        if folder is not None:
+            # what a machine that others use at the same time would have taken alone, on one core
+            minutes = {"processor_minutes": round((time.process_time() - busy) / 60, 2)}
+            minutes["minutes"] = round((time.perf_counter() - started) / 60, 2)
+            detector.metrics["training"] = {**asdict(settings), **metrics, **minutes}
+            detector.save(folder)
+            shutil.rmtree(folder / UNFINISHED_FOLDER, ignore_errors=True)
     return metrics
 
 
