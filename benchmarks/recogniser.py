@@ -34,6 +34,7 @@ from stormpsr.data.recording import open_recording
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import PredictionTable
 from stormpsr.files import write_json
+from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model, pack_model, resolve_model
 from stormpsr.recognizer.networks import FramePredictor
 from stormpsr.recognizer.offline import decode_table, predict_recording
@@ -230,6 +231,20 @@ def speed(folder: Path, frames: list[Frame], seconds: float, threads: int) -> di
     return {"streaming": streaming, "batched": batched, "stages": parts, "strides": table}
 
 
+def measured(folder: Path, options: Any) -> dict[str, Any]:
+    """What was asked for, on frames that are read first."""
+    procedure = Procedure.load(folder / "procedure.yaml")
+    recording = open_recording(RecordingFolder(options.recording.name, None, options.recording), procedure)
+    started = time.perf_counter()
+    frames = list(islice(recording.frames(), HELD))
+    result: dict[str, Any] = {"reading_per_second": len(frames) / (time.perf_counter() - started)}
+    if options.frames:
+        return {**result, "long_shift": long_shift(folder, frames, options.frames, options.threads)}
+    if options.components:
+        return {**result, "components": of_components(folder, frames, options.components, options.threads)}
+    return {**result, **speed(folder, frames, options.seconds, options.threads)}
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("model")
@@ -241,22 +256,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--components", type=int, nargs="+", help="cost of so many components, nothing else")
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args(words)
+    result: dict[str, Any] = {"model": options.model, "threads": options.threads}
     with errors_in_one_line():
         folder = resolve_model(options.model)
-        procedure = load_model(folder).procedure
-        recording = open_recording(RecordingFolder(options.recording.name, None, options.recording), procedure)
-        started = time.perf_counter()
-        frames = list(islice(recording.frames(), HELD))
-    reading = len(frames) / (time.perf_counter() - started)
-    result: dict[str, Any] = {"model": str(options.model), "threads": options.threads, "reading_per_second": reading}
-    if options.frames:
-        result["long_shift"] = long_shift(folder, frames, options.frames, options.threads)
-    elif options.starts:
-        result["starts"] = starts(options.model, options.recording, options.starts, options.threads)
-    elif options.components:
-        result["components"] = of_components(folder, frames, options.components, options.threads)
-    else:
-        result |= speed(folder, frames, options.seconds, options.threads)
+        if options.starts:
+            result["starts"] = starts(options.model, options.recording, options.starts, options.threads)
+        else:
+            result |= measured(folder, options)
     if options.out:
         write_json(options.out, result)
 
