@@ -24,7 +24,7 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -37,6 +37,7 @@ import torch
 
 from script import Stopwatch, add_override, errors_in_one_line, make_parser, print_table
 from stormpsr.config import load_config
+from stormpsr.data.images import letterbox
 from stormpsr.data.sources import Frame
 from stormpsr.detectors.registry import make_detector
 from stormpsr.files import write_json
@@ -48,6 +49,9 @@ from stormpsr.recognizer.gate import Gate
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model, load_settings, pack_model, save_settings
 from stormpsr.recognizer.networks import Networks, View
 from stormpsr.recognizer.recognizer import Recognizer
+from stormpsr.runtime.exported import DETECTOR_GRAPH, ENCODER_GRAPH
+from stormpsr.runtime.graphs import GraphsInfo
+from stormpsr.runtime.quantise import quantise
 
 PACKAGE_OF = {"yolov8": "ultralytics", "yolox": "libreyolo"}
 LARGE: dict[str, dict[str, Any]] = {
@@ -165,22 +169,34 @@ def ways_of(folder: Path, options: Any, images: Sequence[Frame]) -> list[Way]:
         ways.append(Way(f"+ detector at most every {seconds}", model, stride, rare))
         ways.append(Way(f"+ a gate that lets {options.gate_share:.0%} through", gated, stride, rare, gate))
         gates = gate
-    calibration = [frame.image for frame in images[:2]]
-    for name, engine, package, more in (
-        ("ONNX Runtime", "onnx", "onnxruntime", {}),
-        ("ONNX Runtime, 8 bits", "onnx", "onnxruntime", {"calibration": calibration}),
-        ("OpenVINO", "openvino", "openvino", {}),
-    ):
-        if find_spec(package) and (options.int8 or not more):
-            out = folder / f"{engine}-{len(more)}"
-            kind: dict[str, Any] = {"engine": engine, **more}
-            export_model(model, out, **kind)
-            ways.append(Way(f"the same, exported: {name}", out, stride, rare, gates))
-            if options.threads > 1 and options.detector != "none":
-                other = Path(shutil.copytree(out, folder / f"{out.name}-split"))
-                ways.append(Way(f"{name}, without the gate", other, stride, rare))
-                ways.append(Way(f"{name}, without the gate, streams side by side", other, stride, rare, is_split=True))
+    for name, out in exported(model, folder, options, images):
+        ways.append(Way(f"the same, exported: {name}", out, stride, rare, gates))
+        if options.threads > 1 and options.detector != "none":
+            other = Path(shutil.copytree(out, folder / f"{out.name}-split"))
+            ways.append(Way(f"{name}, without the gate", other, stride, rare))
+            ways.append(Way(f"{name}, without the gate, streams side by side", other, stride, rare, is_split=True))
     return ways
+
+
+def exported(model: Path, folder: Path, options: Any, images: Sequence[Frame]) -> Iterator[tuple[str, Path]]:
+    """The model as each engine runs it. The graphs are the same, and are made once."""
+    if find_spec("onnxruntime") is None:
+        return
+    export_model(model, folder / "onnx")
+    others = [Path(shutil.copytree(folder / "onnx", folder / name)) for name in ("int8", "openvino")]
+    yield "ONNX Runtime", folder / "onnx"
+    parts = [(folder / "onnx" / part.parent.name, part.parent.name) for part in (folder / "onnx").glob("*/graphs.json")]
+    for part, name in parts:
+        info = GraphsInfo.load(part)
+        replace(info, engine="openvino").save(others[1] / name)
+        if options.int8:
+            graph = ENCODER_GRAPH if name == "stream" else DETECTOR_GRAPH
+            squares = np.stack([letterbox(frame.image, info.image_size)[0] for frame in images[:2]])
+            quantise(others[0] / name, graph, info, squares)
+    if options.int8:
+        yield "ONNX Runtime, 8 bits", others[0]
+    if find_spec("openvino"):
+        yield "OpenVINO", others[1]
 
 
 def chosen_detector(wanted: str | None) -> str:
