@@ -1,21 +1,32 @@
 """The paper's networks on this machine: the way the published program runs them, and ours, on the same frames.
 
-    python benchmarks/paper_size.py [--frames 40] [--threads 2] [--detector yolov8] [--out FILE]
+    python benchmarks/paper_size.py [--frames 40] [--rounds 3] [--threads 1] [--gate-share 0.5] [--out FILE]
 
-ViT-S/16 at 224 pixels, a transformer of six layers over 64 of 256 frames, a YOLOv8-m at 640 pixels: their shapes with
-random weights, on frames of noise, because only time is measured. The reference encodes every frame and runs both
-networks in every frame, with torch. Then come, one upon the other: only frames that a window reads are encoded and the
-temporal model runs at its own stride; the detector runs at most once a second; exported graphs run in ONNX Runtime, and
-in OpenVINO where it is installed. Rounds of all ways take turns. Detectors that are not installed are left out
-(--detector none leaves out any), and then the ratio is that of the other networks.
+ViT-S/16 at 224 pixels, a transformer of six layers over 64 of 256 frames, a detector at 640 pixels: their shapes with
+random weights, on frames of noise, because only time is measured. The detector is YOLOv8-m if ultralytics (AGPL) is
+installed, else YOLOX-m of libreyolo, which costs about as much (74 against 79 GFLOPs); without both it is left out, and
+the ratio is that of the other networks.
+
+The reference encodes every frame once and runs both networks in every frame, with torch. Then come, one upon the other:
+only frames that a window reads are encoded, and the temporal model runs at its own stride; the detector looks at most
+every --detector-seconds; a gate on the encoder's word lets such a share of these looks through (random weights know no
+clear views, so the share is given: take it from `stormpsr model gate`); exported graphs run in ONNX Runtime, in 8 bits
+as well, and in OpenVINO where it is installed. With two threads or more, the last ones once more with the two streams
+side by side, each with half of them (the gate then waits for nothing: it is left out). Rounds of all ways take turns.
+
+Nothing of the temporal model can be kept from one window to the next: it adds a frame's place in the window to its
+embedding before the first layer, and every frame moves one place on.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,8 +35,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from script import errors_in_one_line, make_parser, print_table
+from script import Stopwatch, add_override, errors_in_one_line, make_parser, print_table
 from stormpsr.config import load_config
+from stormpsr.data.images import letterbox
 from stormpsr.data.sources import Frame
 from stormpsr.detectors.registry import make_detector
 from stormpsr.files import write_json
@@ -33,8 +45,13 @@ from stormpsr.models.checkpoint import save_checkpoint
 from stormpsr.models.stream import build_stream
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.export import export_model
-from stormpsr.recognizer.model_folder import load_model, pack_model
+from stormpsr.recognizer.gate import Gate
+from stormpsr.recognizer.model_folder import RecognizerModel, load_model, load_settings, pack_model, save_settings
+from stormpsr.recognizer.networks import Networks, View
 from stormpsr.recognizer.recognizer import Recognizer
+from stormpsr.runtime.exported import DETECTOR_GRAPH, ENCODER_GRAPH
+from stormpsr.runtime.graphs import GraphsInfo
+from stormpsr.runtime.quantise import quantise
 
 PACKAGE_OF = {"yolov8": "ultralytics", "yolox": "libreyolo"}
 LARGE: dict[str, dict[str, Any]] = {
@@ -43,40 +60,80 @@ LARGE: dict[str, dict[str, Any]] = {
     "compact": {"weights": "none"},
 }
 HEIGHT, WIDTH = 720, 1280
+STAGES = ("detect", "encode", "predict")
+Update = Callable[[Frame], object]
 
 
 @dataclass
 class Way:
-    """A way to run the networks, and the seconds that its rounds took per frame: by the clock, and of the processor."""
+    """A way to run the networks, and what its rounds took, in seconds."""
 
     name: str
     folder: Path
     temporal_stride: int
     detector_stride: int
-    clock: list[float] = field(default_factory=list)
+    gate: float = 0.0
+    is_split: bool = False  # the two streams side by side
+    clock: list[float] = field(default_factory=list)  # per frame
     processor: list[float] = field(default_factory=list)
+    middle: list[float] = field(default_factory=list)  # of single frames
     longest: list[float] = field(default_factory=list)
-    recognizer: Recognizer | None = None
+    stages: dict[str, float] = field(default_factory=dict)  # of one call, in milliseconds of the processor
+    _model: RecognizerModel | None = None
+
+    def load(self, threads: int) -> RecognizerModel:
+        if self._model is None:
+            each = max(threads // 2, 1) if self.is_split else threads
+            own = load_settings(self.folder / "recognizer.yaml")
+            save_settings(self.folder / "recognizer.yaml", replace(own, detector_gate=self.gate))
+            strides = {"temporal_stride": self.temporal_stride, "detector_stride": self.detector_stride}
+            self._model = load_model(self.folder, device="cpu", threads=each, **strides)
+            side_by_side(self._model.networks)(Frame(np.zeros((64, 64, 3), np.uint8), 0, 0.0))  # what is made once
+        return self._model
 
     def run(self, frames: Sequence[Frame], threads: int) -> None:
-        if self.recognizer is None:
-            strides = {"temporal_stride": self.temporal_stride, "detector_stride": self.detector_stride}
-            self.recognizer = Recognizer.of(load_model(self.folder, device="cpu", threads=threads, **strides))
-            self.recognizer.update(frames[0])  # the first frame pays for what is made once
-        self.recognizer.reset()
+        model = self.load(threads)
         torch.set_num_threads(threads)
-        times = [time.perf_counter()]
-        used = time.process_time()
+        watch = Stopwatch(time.process_time)
+        kept = {name: getattr(model.networks, name) for name in STAGES}
+        for name in () if self.is_split else STAGES:  # a stopwatch follows one thread alone
+            watch.wrap(model.networks, name, name)
+        update: Update = side_by_side(model.networks) if self.is_split else Recognizer.of(model).update
+        times, used = [time.perf_counter()], time.process_time()
         for frame in frames:
-            self.recognizer.update(frame)
+            update(frame)
             times.append(time.perf_counter())
         self.processor.append((time.process_time() - used) / len(frames))
         self.clock.append((times[-1] - times[0]) / len(frames))
+        self.middle.append(float(np.median(np.diff(times))))
         self.longest.append(float(np.diff(times).max()))
+        self.stages = {name: 1000 * watch.seconds[name] / watch.calls[name] for name in STAGES if watch.calls[name]}
+        for name, method in kept.items():
+            setattr(model.networks, name, method)
 
 
-def write_model(folder: Path, options: Any) -> Path:
-    """A model of the preset's shapes with random weights."""
+def side_by_side(networks: Networks) -> Update:
+    """Both streams of a frame at the same time, each in a thread of its own."""
+    schedule, ring, pool = networks.schedule(), networks.ring(), ThreadPoolExecutor(1)
+
+    def update(frame: Frame) -> None:
+        due = schedule.next(frame.time_seconds)
+        assert due is not None
+        view = View(frame.image, frame.index)
+        look = pool.submit(networks.detect, [view], [due.tick]) if due.detect else None
+        if due.encode:
+            ring.put(due.slot, networks.encode([View(frame.image, frame.index)])[0])
+        if due.predict:
+            embedding_ND, known_N = ring.window(due.slot)
+            networks.predict(embedding_ND[None], known_N[None])
+        if look is not None:
+            look.result()
+
+    return update
+
+
+def write_model(folder: Path, options: Any, frames: Sequence[Frame]) -> tuple[Path, float]:
+    """A model of the preset's shapes with random weights, and from what probability on its gate opens."""
     torch.manual_seed(0)
     config = load_config(options.preset, [*options.overrides, "encoder.weights=none"])
     procedure = Procedure.load(config.procedure or "industreal")
@@ -86,64 +143,118 @@ def write_model(folder: Path, options: Any) -> Path:
     if options.detector != "none":
         make_detector(options.detector, procedure, LARGE[options.detector]).save(folder / "detector")
         parts["detector"] = folder / "detector"
-    return pack_model(folder / "model", **parts)
+    model = pack_model(folder / "model", **parts)
+    networks = load_model(model, device="cpu").networks
+    weights = np.random.default_rng(0).normal(size=config.encoder.embedding_dim)
+    gate = Gate(tuple(weights.tolist()), 0.0)
+    logits = [gate.logit(networks.encode([View(frame.image)])[0]) for frame in frames]
+    gate = replace(gate, bias=-float(np.quantile(logits, 1 - options.gate_share)) + 1e-3)  # 0.5 lets the share through
+    gate.save(model)
+    return model, 0.5
 
 
-def ways_of(folder: Path, options: Any) -> list[Way]:
-    model = write_model(folder, options)
+def ways_of(folder: Path, options: Any, images: Sequence[Frame]) -> list[Way]:
+    model, gate = write_model(folder, options, images)
     settings = load_model(model, device="cpu").settings
     fps = Procedure.load(model / "procedure.yaml").fps
-    stride, second = settings.temporal_stride, max(round(fps), 1)
+    stride, rare = settings.temporal_stride, max(round(options.detector_seconds * fps), 1)
+    seconds = f"{options.detector_seconds:g} s"
     ways = [
         Way("as published: every network in every frame", model, 1, 1),
         Way(f"+ only frames that windows read, temporal model every {stride}", model, stride, 1),
-        Way("+ detector at most once a second", model, stride, second),
     ]
-    for engine, package in (("onnx", "onnxruntime"), ("openvino", "openvino")):
-        if find_spec(package):
-            exported = export_model(model, folder / engine, engine=engine)  # type: ignore[arg-type]  # one of both
-            ways.append(Way(f"+ exported, {engine}", exported.path, stride, second))
+    gates = 0.0
+    if options.detector != "none":
+        gated = Path(shutil.copytree(model, folder / "gated"))
+        ways.append(Way(f"+ detector at most every {seconds}", model, stride, rare))
+        ways.append(Way(f"+ a gate that lets {options.gate_share:.0%} through", gated, stride, rare, gate))
+        gates = gate
+    for name, out in exported(model, folder, options, images):
+        ways.append(Way(f"the same, exported: {name}", out, stride, rare, gates))
+        if options.threads > 1 and options.detector != "none":
+            other = Path(shutil.copytree(out, folder / f"{out.name}-split"))
+            ways.append(Way(f"{name}, without the gate", other, stride, rare))
+            ways.append(Way(f"{name}, without the gate, streams side by side", other, stride, rare, is_split=True))
     return ways
+
+
+def exported(model: Path, folder: Path, options: Any, images: Sequence[Frame]) -> Iterator[tuple[str, Path]]:
+    """The model as each engine runs it. The graphs are the same, and are made once."""
+    if find_spec("onnxruntime") is None:
+        return
+    export_model(model, folder / "onnx")
+    others = [Path(shutil.copytree(folder / "onnx", folder / name)) for name in ("int8", "openvino")]
+    yield "ONNX Runtime", folder / "onnx"
+    parts = [(folder / "onnx" / part.parent.name, part.parent.name) for part in (folder / "onnx").glob("*/graphs.json")]
+    for part, name in parts:
+        info = GraphsInfo.load(part)
+        replace(info, engine="openvino").save(others[1] / name)
+        if options.int8:
+            graph = ENCODER_GRAPH if name == "stream" else DETECTOR_GRAPH
+            squares = np.stack([letterbox(frame.image, info.image_size)[0] for frame in images[:2]])
+            quantise(others[0] / name, graph, info, squares)
+    if options.int8:
+        yield "ONNX Runtime, 8 bits", others[0]
+    if find_spec("openvino"):
+        yield "OpenVINO", others[1]
+
+
+def chosen_detector(wanted: str | None) -> str:
+    """The paper's own where it is installed, else one of equal cost."""
+    there = [name for name, package in PACKAGE_OF.items() if find_spec(package)]
+    if wanted is None:
+        wanted = there[0] if there else "none"
+    elif wanted in PACKAGE_OF and wanted not in there:
+        print(f"{PACKAGE_OF[wanted]} is not installed: without a detector", flush=True)
+        wanted = "none"
+    return wanted
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--frames", type=int, default=40, help="per round: four seconds")
+    parser.add_argument("--frames", type=int, default=40, help="per round, at 10 a second")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--preset", default="paper-industreal")
-    parser.add_argument("--detector", choices=[*LARGE, "none"], default="yolov8")
-    parser.add_argument("-o", dest="overrides", action="append", default=[], help="change a setting of the preset")
+    parser.add_argument("--detector", choices=[*LARGE, "none"], help="the paper's if it is installed")
+    parser.add_argument("--detector-seconds", type=float, default=1.0, help="from one look to the next")
+    parser.add_argument("--gate-share", type=float, default=0.5, help="of looks that the gate lets through")
+    parser.add_argument("--int8", action="store_true", help="measure 8 bits, too")
+    add_override(parser)
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args(words)
-    package = PACKAGE_OF.get(options.detector)
-    if package is not None and find_spec(package) is None:
-        print(f"{package} is not installed: without a detector", flush=True)
-        options.detector = "none"
+    options.detector = chosen_detector(options.detector)
+    print(f"detector: {json.dumps({options.detector: LARGE.get(options.detector)})}", flush=True)
     rng = np.random.default_rng(0)
-    images = [rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8) for _ in range(4)]
-    frames = [Frame(images[k % 4], k, k / 10) for k in range(options.frames)]
+    # each of its own, and of its own brightness: the gate must be able to tell them apart
+    images = [rng.integers(0, 64 + 24 * k, (HEIGHT, WIDTH, 3), dtype=np.uint8) for k in range(8)]
+    frames = [Frame(images[k // 10 % 8], k, k / 10) for k in range(options.frames)]
     with errors_in_one_line(), TemporaryDirectory() as place:
-        ways = ways_of(Path(place), options)
-        for _ in range(options.rounds):
+        looked_at = [Frame(image, k, k / 10) for k, image in enumerate(images[: -(-options.frames // 10)])]
+        ways = ways_of(Path(place), options, looked_at)
+        for number in range(options.rounds):
             for way in ways:
                 way.run(frames, options.threads)
-    first = statistics.median(ways[0].clock)
+            print(f"round {number + 1} of {options.rounds}: {ways[0].clock[-1]:.2f} s a frame at first", flush=True)
+    middle = statistics.median
     rows = [
         {
             "way": way.name,
-            "frames_per_second": 1 / statistics.median(way.clock),
-            "processor_milliseconds": 1000 * statistics.median(way.processor),
-            "longest_frame_milliseconds": 1000 * statistics.median(way.longest),
-            "times_as_fast": first / statistics.median(way.clock),
-            "times_as_little_processor": statistics.median(ways[0].processor) / statistics.median(way.processor),
+            "frames_per_second": 1 / middle(way.clock),
+            "times_as_fast": middle(ways[0].clock) / middle(way.clock),
+            "processor_milliseconds": 1000 * middle(way.processor),
+            "times_as_little_processor": middle(ways[0].processor) / middle(way.processor),
+            "middle_frame_milliseconds": 1000 * middle(way.middle),
+            "longest_frame_milliseconds": 1000 * middle(way.longest),
         }
         for way in ways
     ]
-    head = ["way", "frames/s", "times as fast", "processor (ms a frame)", "times as little", "longest frame (ms)"]
-    keys = list(rows[0])
-    order = [keys[0], keys[1], keys[4], keys[2], keys[5], keys[3]]
-    print_table(head, [[str(row["way"]), *(f"{row[key]:.1f}" for key in order[1:])] for row in rows])
+    head = ["way", "frames/s", "times as fast", "processor (ms a frame)", "times as little"]
+    head += ["middle frame (ms)", "longest frame (ms)"]
+    print_table(head, [[str(row["way"]), *(f"{row[key]:.1f}" for key in list(row)[1:])] for row in rows])
+    print()
+    split = [[way.name, *(f"{way.stages.get(name, np.nan):.0f}" for name in STAGES)] for way in ways if way.stages]
+    print_table(["one run of a network, processor ms", *STAGES], split)
     if options.out:
         write_json(options.out, {"detector": options.detector, "threads": options.threads, "ways": rows})
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from stormpsr.cli.main import main
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.events import StepEvent
 from stormpsr.data.sources import Frame
+from stormpsr.decoding.fusion import FusionSettings
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
-from stormpsr.recognizer.export import calibration_images, export_model
+from stormpsr.recognizer.export import Worth, calibration_images, events_judge, export_model, precision_of
 from stormpsr.recognizer.model_folder import load_model
 from stormpsr.recognizer.networks import FramePredictor
 from stormpsr.recognizer.offline import predict_recording
@@ -196,3 +198,61 @@ def test_a_model_in_8_bits_is_smaller_and_close(
         for networks in (small.networks, by_torch)
     ]
     assert np.corrcoef(change[0].ravel(), change[1].ravel())[0, 1] > 0.9
+
+
+def test_a_network_stays_as_it_is_if_events_get_worse_in_8_bits(
+    model_folder: Path, exported: Path, frames: Frames, tmp_path: Path
+) -> None:
+    by_precision = {"float32": Worth(0.8, 0.7, 5.0, 0.1), "int8 (encoder)": Worth(0.8, 0.69, 4.0, 0.1)}
+    by_precision["int8 (detector)"] = Worth(0.8, 0.7, 5.05, 0.1)  # later by less than a tick
+    notes: list[str] = []
+    images = [frame.image for frame in frames()[:4]]
+    options: dict[str, Any] = {"judge": lambda model: by_precision[precision_of(model.path)], "on_note": notes.append}
+    export_model(model_folder, tmp_path / "int8", calibration=images, **options)
+    assert precision_of(tmp_path / "int8") == "int8 (detector)"
+    for graph, is_full in (("stream/encoder.onnx", True), ("detector/detector.onnx", False)):
+        assert ((tmp_path / "int8" / graph).read_bytes() == (exported / graph).read_bytes()) == is_full
+    assert notes == [
+        "the encoder stays in full precision: F1 0.800, POS 0.700, tau 5.00 s become F1 0.800, POS 0.690, tau 4.00 s",
+        "the detector is kept in 8 bits: F1 0.800, POS 0.700, tau 5.00 s become F1 0.800, POS 0.700, tau 5.05 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("worth", "worse"),
+    [
+        ((0.8, 0.7, 5.0), False),
+        ((0.9, 0.7, 5.1), False),
+        ((0.8, 0.7, 5.2), True),
+        ((0.79, 0.9, 1.0), True),
+        ((0.9, 0.69, 1.0), True),
+        ((0.8, 0.7, None), False),
+    ],
+)
+def test_events_are_worse_if_any_score_is(worth: tuple[float, float, float | None], worse: bool) -> None:
+    assert Worth(*worth, 0.1).worse_than(Worth(0.8, 0.7, 5.0, 0.1)) == worse
+
+
+def test_the_command_tries_8_bits_on_recordings(
+    model_folder: Path, world: Path, lamp: Procedure, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "int8"
+    command = ["export", str(model_folder), "--out", str(out), "--int8", "--calibrate", str(world), "--split", "val"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert said.err.count(" in full precision: ") + said.err.count(" in 8 bits: ") == 2
+    assert f"for onnx, {precision_of(out)}, " in said.out
+    judge = events_judge(list(Dataset.open(world, "val", lamp)))
+    before = judge(load_model(model_folder, device="cpu"))
+    assert not judge(load_model(out, device="cpu")).worse_than(before)
+
+
+def test_without_labels_the_events_of_full_precision_are_what_is_true(
+    model_folder: Path, world: Path, lamp: Procedure
+) -> None:
+    recordings = [replace(recording, steps=None) for recording in Dataset.open(world, "val", lamp)]
+    judge = events_judge(recordings)
+    model = load_model(model_folder, device="cpu")
+    assert judge(model)[:3] == (1.0, 1.0, 0.0)
+    deaf = replace(model, settings=model.settings.with_method("average", FusionSettings(threshold=1e6)))
+    assert judge(deaf)[:2] == (0.0, 0.0)

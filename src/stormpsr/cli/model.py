@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpsr.cli.options import OverrideOption, need
+from stormpsr.cli.options import ModelArgument, OverrideOption, SplitOrAll, Threads, load, need, open_data
 from stormpsr.cli.output import JsonFlag, answer, print_json, print_notes, print_table
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -105,6 +105,36 @@ def pack_command(
     print_notes(packed.notes)
     said = f"{name}: {' and '.join(streams)}, {size / 1e6:.1f} MB: {folder}"
     answer(as_json, {"folder": str(folder), "procedure": name, "streams": streams, "bytes": size}, said)
+
+
+@app.command("gate")
+def gate_command(
+    model: ModelArgument,
+    data: Annotated[Path, typer.Option("--data", "-d", help="Folder of recordings; labels are not needed.")],
+    split: SplitOrAll = "val",
+    keep: Annotated[float, typer.Option(min=0.5, max=1, help="Share of the detector's clear views to keep.")] = 0.99,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let the detector look only where a clear view is likely.
+
+    Learns from every other recording to tell by the encoder's embedding whether the detector will be sure, chooses on
+    the others from what probability on it looks, and stores both in the model (gate.json and detector_gate). Compare
+    scores before and after; detector_gate: 0 in recognizer.yaml undoes it.
+
+    Example: stormpsr model gate models/mine --data data/mine
+    """
+    from stormpsr.recognizer.gate import fit_gate, store_gate
+
+    loaded = load(model, None, None, threads, "cpu")
+    fitted = fit_gate(loaded, list(open_data(data, split, loaded)), keep=keep)
+    store_gate(loaded.path, fitted)
+    shares = {"clear": fitted.clear_share, "open": fitted.open_share, "kept": fitted.kept_share}
+    said = (
+        f"of {fitted.n_looks} looks in recordings that the gate did not learn from, {fitted.clear_share:.1%} were "
+        f"clear; it lets {fitted.open_share:.1%} through, and of the clear ones {fitted.kept_share:.1%}: {loaded.path}"
+    )
+    answer(as_json, {"folder": str(loaded.path), "least": fitted.least, "looks": fitted.n_looks, **shares}, said)
 
 
 def _settings_and_components(source: str, overrides: list[str], given: int | None) -> tuple[Config, int]:

@@ -7,6 +7,7 @@ procedure.yaml    what the outputs mean
 stream/           the spatio-temporal stream, a checkpoint (may be missing)
 detector/         the assembly state detector (may be missing, but not both)
                   of an exported model, both hold graphs and graphs.json in the place of tensors: see stormpsr.runtime
+gate.json         where the detector need not look (most models have none): see stormpsr.recognizer.gate
 methods/          what methods of decoding have learnt (most learn nothing)
 metrics.json      how good the parts were, and what tuning found
 """
@@ -31,6 +32,7 @@ from stormpsr.errors import InputError, need_packages
 from stormpsr.files import digest, read_json_object, replacing, replacing_folder, write_json, write_text
 from stormpsr.models.checkpoint import GRAPHS_FILE
 from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.gate import GATE_FILE, Gate
 from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class RecognizerSettings:
     temporal_stride: int = 4  # ticks from one run of the temporal model to the next
     detector_stride: int = 1  # ticks from one look of the detector to the next
     detector_min_confidence: float = DEFAULT_MIN_CONFIDENCE  # weaker detections are never passed on
+    detector_gate: float = 0.0  # it looks only where a clear view is at least so likely; 0: wherever it is due
     bridge_seconds: float = 0.5  # the longest gap in which the last frame stands in for those that did not come
     method: str | None = None  # what decides unless somebody chooses; None: both streams' average
     methods: Mapping[str, Any] = field(default_factory=dict)  # what differs from a method's defaults
@@ -58,7 +61,7 @@ class RecognizerSettings:
         for name in ("temporal_stride", "detector_stride"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must be a whole number of at least 1")
-        for name, high in (("detector_min_confidence", 1.0), ("bridge_seconds", 60.0)):
+        for name, high in (("detector_min_confidence", 1.0), ("detector_gate", 1.0), ("bridge_seconds", 60.0)):
             if not 0 <= getattr(self, name) <= high:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must lie between 0 and {high:g}")
 
@@ -206,6 +209,8 @@ class RecognizerModel:
         folders = [folder for name in (STREAM_FOLDER, DETECTOR_FOLDER) if (folder := self.path / name).is_dir()]
         own = self.settings
         rhythm = f"{own.temporal_stride} {own.detector_stride} {own.detector_min_confidence} {self.procedure.fps}"
+        if own.detector_gate:
+            rhythm += f" {own.detector_gate} {digest(self.path / GATE_FILE)}"
         made_by = f"{GEOMETRY} {digest(*folders, without=[METRICS_FILE])} {rhythm}"
         return hashlib.sha256(made_by.encode()).hexdigest()[:16]
 
@@ -286,7 +291,8 @@ def load_model(
     if stream is None and detector is None:
         cure = f"it needs {STREAM_FOLDER}/ or {DETECTOR_FOLDER}/: 'stormpsr model pack' puts them there"
         raise InputError("the model has no networks", path=folder, cure=cure)
-    parts: dict[str, Any] = {"detector": detector, "stream": stream, "config": config}
+    gate = Gate.load(folder) if settings.detector_gate else None
+    parts: dict[str, Any] = {"detector": detector, "stream": stream, "config": config, "gate": gate}
     networks = Networks(fps=procedure.fps, settings=settings, path=folder, **parts)
     return RecognizerModel(folder, procedure, settings, networks, read_metrics(folder))
 
@@ -365,7 +371,7 @@ def pack_model(
     checkpoint = None if stream is None else load_checkpoint(stream)  # complains before anything is written
     if settings is None:
         settings = load_settings(out / SETTINGS_FILE) if is_model else _natural_settings(stream)
-    settings = settings.with_strides(temporal_stride, detector_stride)
+    settings = replace(settings.with_strides(temporal_stride, detector_stride), detector_gate=0.0)  # it was another's
     metrics: dict[str, Any] = {}
     with replacing_folder(out) as draft:
         procedure = None

@@ -29,6 +29,7 @@ from stormpsr.recognizer.model_folder import RecognizerSettings
 if TYPE_CHECKING:
     from stormpsr.config import Config
     from stormpsr.detectors.base import StateDetector
+    from stormpsr.recognizer.gate import Gate
 
 _MOST_BACKWARDS_SECONDS = 1.0  # cameras may deliver frames slightly out of order
 
@@ -59,6 +60,9 @@ class Detected(NamedTuple):
 
     detections: tuple[StateDetection, ...]  # most confident first
     outputs_CF: NDArray[np.float32] | None = None  # the first of `OUTPUT_COLUMNS`; None if it does not read parts
+
+
+NO_CLEAR_VIEW = Detected(())  # what stands for the detector's word where the gate keeps it from looking
 
 
 class Stream(Protocol):
@@ -99,9 +103,10 @@ class Networks:
         detector: StateDetector | None = None,
         stream: Stream | None = None,
         config: Config | None = None,
+        gate: Gate | None = None,
         path: Path | None = None,
     ) -> None:
-        """path: the model's folder, for complaints."""
+        """gate: says where the detector looks; None: wherever it is due. path: the model's folder, for complaints."""
         if detector is None and stream is None:
             raise InputError("the recogniser has neither a detector nor a spatio-temporal stream")
         if (stream is None) != (config is None):
@@ -109,7 +114,14 @@ class Networks:
         self.fps, self.settings, self.path = fps, settings, path
         self.detector, self.stream = detector, stream
         self._shares_locator = stream is not None and same_locator(detector, stream)
-        self._shares_reader = self._shares_locator and same_reader(detector, stream)
+        self.shares_reader = self._shares_locator and same_reader(detector, stream)
+        self.gate = gate
+        if gate is not None and (stream is None or detector is None or self.shares_reader):
+            problem = "a gate needs both streams, and an encoder that does not wait for the detector"
+            raise InputError(problem, path=path, cure="write detector_gate: 0 in recognizer.yaml")
+        if gate is not None and stream is not None and len(gate.weights) != stream.embedding_dim:
+            problem = f"the gate takes {len(gate.weights)} numbers, but an embedding has {stream.embedding_dim}"
+            raise InputError(problem, path=path, cure="make it again: stormpsr model gate")
         self.window_frames, n_window = (1, 1) if config is None else (config.clips.window_frames, config.clips.n_window)
         self.offsets_N = window_offsets(self.window_frames, n_window)
         self._spoken_F: NDArray[np.bool_] | None = None  # the columns that the temporal model fills
@@ -126,11 +138,16 @@ class Networks:
         dim = 1 if self.stream is None else self.stream.embedding_dim
         return EmbeddingRing(self.offsets_N, self.schedule().encoder_stride, dim)
 
+    def opens(self, ring: EmbeddingRing) -> bool:
+        """Whether the gate lets the detector look, by the latest embedding. Where there is none yet, it does."""
+        latest_D = ring.latest_D
+        return self.gate is None or latest_D is None or self.gate.opens(latest_D, self.settings.detector_gate)
+
     def detect(self, views: Sequence[View], ticks: Sequence[int]) -> list[Detected]:
         """What the detector says of images. Numbers are rounded as they are kept on disk."""
         try:
             found = self._found(views)
-            if self._shares_reader:
+            if self.shares_reader:
                 for view, row in zip(views, found, strict=True):
                     view.found_QD = row[0].found_QD if row else None
             return [self._detected(row, tick) for row, tick in zip(found, ticks, strict=True)]
@@ -334,11 +351,14 @@ class EmbeddingRing:
         n_slots = int(-self._offset_N.min()) + self._most_back + 1
         self._embedding_RD = np.zeros((n_slots, dim), dtype=np.float32)
         self._slot_R = np.full(n_slots, -1, dtype=np.int64)
+        self.latest_D: NDArray[np.float32] | None = None
 
     def reset(self) -> None:
         self._slot_R[:] = -1
+        self.latest_D = None
 
     def put(self, slot: int, embedding_D: NDArray[np.float32]) -> None:
+        self.latest_D = embedding_D
         place = slot % len(self._slot_R)
         self._embedding_RD[place] = embedding_D
         self._slot_R[place] = slot
@@ -374,12 +394,16 @@ class FramePredictor:
         due = self._schedule.next(frame.time_seconds)
         if due is None:
             return None
-        view = View(frame.image, frame.index)
-        detected = self.networks.detect([view], [due.tick])[0] if due.detect else None
+        view, networks = View(frame.image, frame.index), self.networks
+        detected = None
+        if due.detect and networks.gate is None:  # first, because the encoder may take what it finds
+            detected = networks.detect([view], [due.tick])[0]
         if due.encode:
-            self._ring.put(due.slot, self.networks.encode([view])[0])
+            self._ring.put(due.slot, networks.encode([view])[0])
+        if due.detect and networks.gate is not None:
+            detected = networks.detect([view], [due.tick])[0] if networks.opens(self._ring) else NO_CLEAR_VIEW
         of_stream_CF = None
         if due.predict:
             embedding_ND, known_N = self._ring.window(due.slot)
-            of_stream_CF = self.networks.predict(embedding_ND[None], known_N[None], [frame.index])[0]
+            of_stream_CF = networks.predict(embedding_ND[None], known_N[None], [frame.index])[0]
         return Prediction(due.tick, frame.index, frame.time_seconds, *joined_outputs(detected, of_stream_CF))

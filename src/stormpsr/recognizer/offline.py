@@ -37,7 +37,15 @@ from stormpsr.evaluation.summary import RecordingResult, contains_errors
 from stormpsr.files import digest
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import METRICS_FILE, RecognizerModel
-from stormpsr.recognizer.networks import Due, EmbeddingRing, Networks, View, joined_outputs
+from stormpsr.recognizer.networks import (
+    NO_CLEAR_VIEW,
+    Detected,
+    Due,
+    EmbeddingRing,
+    Networks,
+    View,
+    joined_outputs,
+)
 
 VISIBLE_EVERY = 10  # frames
 Result = TypeVar("Result")
@@ -147,15 +155,24 @@ def predict_recording(
     counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
     while batch := list(islice(counted, batch_size)):
         chunk = [(View(frame.image, frame.index), due) for frame, due in batch]
-        ticks = [due.tick for _, due in chunk if due.detect]
-        found = networks.detect([view for view, due in chunk if due.detect], ticks) if ticks else []
-        detected = dict(zip(ticks, found, strict=True))
+        looks = [(view, due.tick) for view, due in chunk if due.detect]
+        detected = {} if networks.gate is not None else _seen_by_detector(networks, looks)
         numbers = np.array([frame.index for frame, due in batch if due.encode], dtype=np.int64)
         known = read_embeddings(numbers) if read_embeddings is not None and len(numbers) else None
-        said = _said_by_stream(networks, ring, chunk, known)
+        said, closed = _said_by_stream(networks, ring, chunk, known)
+        if networks.gate is not None:
+            detected = dict.fromkeys(closed, NO_CLEAR_VIEW)
+            detected |= _seen_by_detector(networks, [look for look in looks if look[1] not in closed])
         for frame, due in batch:
             joined = joined_outputs(detected.get(due.tick), said.get(due.tick))
             yield Prediction(due.tick, frame.index, frame.time_seconds, *joined)
+
+
+def _seen_by_detector(networks: Networks, looks: Sequence[tuple[View, int]]) -> dict[int, Detected]:
+    """The detector's word by tick."""
+    ticks = [tick for _, tick in looks]
+    found = networks.detect([view for view, _ in looks], ticks) if looks else []
+    return dict(zip(ticks, found, strict=True))
 
 
 def _said_by_stream(
@@ -163,24 +180,29 @@ def _said_by_stream(
     ring: EmbeddingRing,
     chunk: Sequence[tuple[View, Due]],
     known_BD: NDArray[np.float32] | None = None,
-) -> dict[int, NDArray[np.float32]]:
-    """The temporal model's word by tick. All images are encoded at once, then all windows are cut in order."""
+) -> tuple[dict[int, NDArray[np.float32]], set[int]]:
+    """The temporal model's word by tick, and the ticks in which the gate keeps the detector from looking.
+
+    All images are encoded at once, then all windows are cut in order.
+    """
     to_encode = [view for view, due in chunk if due.encode]
     if known_BD is None and to_encode:
         known_BD = networks.encode(to_encode)
     embeddings = iter(() if known_BD is None else known_BD)
-    windows, numbers = [], []
+    windows, numbers, closed = [], [], set()
     for view, due in chunk:
         if due.encode:
             ring.put(due.slot, next(embeddings))
+        if due.detect and not networks.opens(ring):
+            closed.add(due.tick)
         if due.predict:
             windows.append((due.tick, *ring.window(due.slot)))
             numbers.append(view.number)
     if not windows:
-        return {}
+        return {}, closed
     clips, known = np.stack([clip for _, clip, _ in windows]), np.stack([known for *_, known in windows])
     said_BCF = networks.predict(clips, known, numbers)
-    return dict(zip((tick for tick, *_ in windows), said_BCF, strict=True))
+    return dict(zip((tick for tick, *_ in windows), said_BCF, strict=True)), closed
 
 
 def predict_recordings(
