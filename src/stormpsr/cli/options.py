@@ -76,7 +76,7 @@ MethodsOption = Annotated[
     typer.Option(
         metavar="METHOD",
         help=f"Decoding method; may be repeated: {method_help()}",
-        show_default="each stream alone, both, and the filter once it is fitted",
+        show_default="each stream alone, both, and those that have learned",
     ),
 ]
 UnexpectedOption = Annotated[

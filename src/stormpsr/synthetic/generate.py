@@ -257,7 +257,8 @@ class RecordingBeingDrawn(FrameSource):
 
     def frames(self, start: int = 0) -> Iterator[Frame]:
         """Each frame as soon as it is there. What stopped the drawing is raised here."""
-        index = start
+        step = self.spec.frame_step
+        index = -(-start // step) * step
         while True:
             finished = self._job.done()  # asked before the file is looked for
             if finished:
@@ -265,7 +266,7 @@ class RecordingBeingDrawn(FrameSource):
             image = self._image(index) if finished or index < self._drawn else None
             if image is not None:
                 yield Frame(image, index, index / float(self.fps or 1))
-                index += self.spec.frame_step
+                index += step
             elif finished:
                 return
             else:
