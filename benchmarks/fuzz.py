@@ -333,7 +333,8 @@ def read_table(folder: Path) -> object:
 def read_detector_preset(folder: Path) -> object:
     from stormpsr.training.tasks.detector import load_detector_preset
 
-    return load_detector_preset(str(folder / "preset.yaml")).training()
+    preset = load_detector_preset(str(folder / "preset.yaml"))
+    return [preset.network, dataclasses.asdict(preset.settings(1000, {}, {}))]
 
 
 def read_filter(folder: Path) -> object:
@@ -1147,7 +1148,9 @@ def work(
     folder = place / "in"
     try:
         write_files(folder, files)
-        if (wrong := attempt(target, folder)) is not None:  # also imports what the reader needs
+        with contextlib.suppress(Exception):
+            target.read(folder)  # imports what the reader needs, which takes its time
+        if (wrong := attempt(target, folder)) is not None:
             _tell(board, {"failure": f"the example itself: {wrong}", "index": -1, "change": "", "kept": ""})
             return
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
