@@ -45,7 +45,7 @@ from stormpsr.errors import InputError, StormPSRError
 
 MOST_SECONDS, MOST_BYTES = 10.0, 2 * 1024**3
 _STUCK_SECONDS = 40.0  # without a word from a reader that not even a signal reaches
-_SHRINKS = 300  # attempts to make an input smaller
+_SHRINKS, _SHRINK_SECONDS = 300, 15.0  # attempts to make an input smaller, before it counts as stuck
 _TOO_MUCH = re.compile(r"unable to allocate|bad.?alloc|insufficient memory|out of memory|not enough memory", re.I)
 KEPT = Path("build/fuzz")
 Files = Mapping[str, bytes]
@@ -333,7 +333,8 @@ def read_table(folder: Path) -> object:
 def read_detector_preset(folder: Path) -> object:
     from stormpsr.training.tasks.detector import load_detector_preset
 
-    return load_detector_preset(str(folder / "preset.yaml")).training()
+    preset = load_detector_preset(str(folder / "preset.yaml"))
+    return [preset.network, dataclasses.asdict(preset.settings(1000, {}, {}))]
 
 
 def read_filter(folder: Path) -> object:
@@ -1044,7 +1045,9 @@ def attempt(target: Target, folder: Path) -> str | None:
     except StormPSRError as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
         cause: BaseException | None = error
-        while cause is not None:
+        seen: set[int] = set()
+        while cause is not None and id(cause) not in seen:  # errors may name each other in a circle
+            seen.add(id(cause))
             if isinstance(cause, MemoryError) or (cause is not error and _TOO_MUCH.search(str(cause))):
                 # FFmpeg has a limit of its own, and says the same without asking the system for anything
                 of_ffmpeg = type(cause).__module__.startswith("av.")
@@ -1107,7 +1110,7 @@ def shrunk(target: Target, folder: Path, change: Change, files: Files, failure: 
     """The smallest input that was found to fail in the same way: delta debugging by lines, then by bytes."""
     if change.content is None:
         return change
-    best, tries = change.content, 0
+    best, tries, ends = change.content, 0, seconds_of() + _SHRINK_SECONDS
     same = failure.split("\n")[0]
 
     def fails(content: bytes) -> bool:
@@ -1117,9 +1120,9 @@ def shrunk(target: Target, folder: Path, change: Change, files: Files, failure: 
     for separator in (b"\n", b""):
         parts = best.split(separator) if separator else [best[i : i + 1] for i in range(len(best))]
         size = max(len(parts) // 2, 1)
-        while tries < _SHRINKS and len(parts) > 1:
+        while tries < _SHRINKS and len(parts) > 1 and seconds_of() < ends:
             at, shorter = 0, False
-            while at < len(parts) and tries < _SHRINKS:
+            while at < len(parts) and tries < _SHRINKS and seconds_of() < ends:
                 rest = parts[:at] + parts[at + size :]
                 tries += 1
                 if fails(separator.join(rest)):
@@ -1147,7 +1150,9 @@ def work(
     folder = place / "in"
     try:
         write_files(folder, files)
-        if (wrong := attempt(target, folder)) is not None:  # also imports what the reader needs
+        with contextlib.suppress(Exception):
+            target.read(folder)  # imports what the reader needs, which takes its time
+        if (wrong := attempt(target, folder)) is not None:
             _tell(board, {"failure": f"the example itself: {wrong}", "index": -1, "change": "", "kept": ""})
             return
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")

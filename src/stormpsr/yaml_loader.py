@@ -1,7 +1,8 @@
 """YAML files as plain data that knows its lines, checked against classes; complaints say where, what, and the cure.
 
 `read_yaml` gives a `Document`; `validate` makes a pydantic model or a dataclass of it. A dataclass that refuses unknown
-keys says so with `__pydantic_config__ = STRICT_KEYS`, which needs no import of pydantic.
+keys, and texts such as NaN for a number, says so with `__pydantic_config__ = STRICT_KEYS`, which needs no import of
+pydantic.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]  # the keys and list indices that lead to a value
-STRICT_KEYS = {"extra": "forbid"}
+STRICT_KEYS = {"extra": "forbid", "allow_inf_nan": False}
 _MOST_VALUES = 200_000  # aliases of aliases can make a small file endless
 _TAG = "tag:yaml.org,2002:"
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML takes 1e-3 for text, because it has no point

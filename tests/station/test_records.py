@@ -163,6 +163,27 @@ def test_a_full_disk_is_named_whatever_sqlite_says(records: Records, monkeypatch
     assert [record.id for record in records.append(Entry("step", {}))] == [2]
 
 
+def test_records_without_room_beside_them_are_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Records(tmp_path)) as opened:
+        opened.append(Entry("step", {}))
+    assert verify(tmp_path).problems == []
+    monkeypatch.setattr(os, "access", lambda *_: False)  # a disk that nobody writes to
+    before = sorted(tmp_path.iterdir())
+    assert (verify(tmp_path).n_records, verify(tmp_path).problems) == (1, [])
+    assert sorted(tmp_path.iterdir()) == before
+
+    def full(_: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("stormpsr.station.records.open_to_read", full)
+    assert "the file is damaged" in verify(tmp_path).problems[0]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(InputError, match="the disk is full"):
+        verify(tmp_path)
+
+
 def test_a_folder_that_must_not_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def protected(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(tmp_path))
@@ -179,6 +200,9 @@ def test_a_folder_that_must_not_be_written_to_is_refused(tmp_path: Path, monkeyp
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there are no records here"):
+        verify(tmp_path)
+    (tmp_path / FILE).touch()  # the disk was full before anything was written
     with pytest.raises(InputError, match="there are no records here"):
         verify(tmp_path)
 

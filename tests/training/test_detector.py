@@ -273,3 +273,25 @@ def test_an_unknown_preset_and_an_unknown_section_are_refused(tmp_path: Path) ->
     (tmp_path / "mine.yaml").write_text("detector: compact\nnetwerk: {}\n")
     with pytest.raises(InputError, match="netwerk"):
         load_detector_preset(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("batch:\n  bach_size: 3", r"mine\.yaml:3: there is no key 'bach_size'; did you mean 'batch_size'"),
+        ("batch:\n  negative_ratio: many", r"mine\.yaml:3: negative_ratio is 'many'"),
+        ("augmentation:\n  tint: [1]", r"mine\.yaml:3: tint is \[1\]"),
+        ("training:\n  epochs: true", r"mine\.yaml:3: training\.epochs is True; write a number from 0 on"),
+        ("training:\n  warmup_epochs: -1", r"mine\.yaml:3: training\.warmup_epochs is -1"),
+        ("training:\n  batch: {batch_size: 3}", r"mine\.yaml:3: there is no key 'training\.batch'"),
+        ("training:\n  learning_rate: NaN", r"mine\.yaml:3: learning_rate is 'NaN'"),
+    ],
+)
+def test_sections_of_a_preset_that_settings_do_not_have_are_refused_by_line(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    from stormpsr.training.tasks.detector import load_detector_preset
+
+    (tmp_path / "mine.yaml").write_text(f"detector: compact\n{text}\n")
+    with pytest.raises(InputError, match=complaint):
+        load_detector_preset(str(tmp_path / "mine.yaml"))

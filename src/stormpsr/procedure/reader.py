@@ -109,7 +109,7 @@ def _choices(value: Any) -> Any:
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class _Component(_Table):

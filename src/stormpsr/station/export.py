@@ -42,7 +42,7 @@ from stormpsr.data.sources import Video
 from stormpsr.errors import InputError
 from stormpsr.files import replacing_folder, write_csv, write_json
 from stormpsr.procedure.model import Procedure, StepKind
-from stormpsr.station.records import EVIDENCE, FILE, Record, utc_seconds
+from stormpsr.station.records import EVIDENCE, FILE, Record, open_to_read, utc_seconds
 
 PROCEDURE_FILE = "procedure.yaml"
 CORRECTIONS_FILE = "corrections.csv"
@@ -95,7 +95,7 @@ def _read(folder: Path) -> list[Record]:
     if not path.is_file():
         raise InputError("there are no records here", path=folder, cure="give the --data folder of a station")
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)) as db:
+        with closing(open_to_read(path)) as db:
             rows = db.execute("SELECT id, time, kind, unit, model, data, hash FROM records ORDER BY id").fetchall()
         return [
             Record(number, time, kind, unit, model, json.loads(data), seal)

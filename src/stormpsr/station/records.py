@@ -140,7 +140,7 @@ class Records:
             return db.execute(sql, values).fetchall()
 
     def _read(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
+        return open_to_read(self.path)
 
     # ------------------------------------------------------------------ how far others were told
     def told(self, channel: str) -> int:
@@ -196,6 +196,14 @@ def _lock_folder(folder: Path) -> sqlite3.Connection:
     return db
 
 
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """The rows for a reader. Beside them SQLite makes a file that readers share, unless it is told that none write."""
+    rest = path.with_name(f"{path.name}-wal")
+    must_share = os.access(path.parent, os.W_OK) or (rest.is_file() and rest.stat().st_size > 0)
+    mode = "mode=ro" if must_share else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=10)
+
+
 @contextmanager
 def _speaking_of(path: Path) -> Iterator[None]:
     try:
@@ -237,7 +245,11 @@ def verify(folder: Path) -> Verdict:
     n = n_evidence = n_deleted = 0
     before, expected = START, 1
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)) as db:
+        with closing(open_to_read(path)) as db:
+            if db.execute("SELECT 1 FROM sqlite_master").fetchone() is None:  # a station that had no room to begin
+                raise InputError(
+                    "there are no records here", path=folder, cure="start the station, and make room for it"
+                )
             for row in db.execute(f"SELECT {_COLUMNS} FROM records ORDER BY id"):
                 n += 1
                 if row[0] != expected:
@@ -254,6 +266,8 @@ def verify(folder: Path) -> Verdict:
                     else:
                         n_evidence += 1
     except (sqlite3.DatabaseError, ValueError, TypeError) as error:  # also text that is none, numbers that are bytes
+        if isinstance(error, sqlite3.OperationalError) and _has_no_room(folder):
+            raise disk_full(path, "not even the records can be looked at") from error
         problems.append(f"{path}: the file is damaged ({error})")
     return Verdict(n, before, problems, n_evidence, n_deleted)
 

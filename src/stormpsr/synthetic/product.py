@@ -196,7 +196,7 @@ Triple = tuple[Number, Number, Number]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class _Placed(_Table):

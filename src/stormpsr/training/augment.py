@@ -26,6 +26,7 @@ from torch.nn import functional
 from stormpsr.data.images import PADDING, Image
 from stormpsr.errors import InputError
 from stormpsr.models.locator import Motion
+from stormpsr.yaml_loader import STRICT_KEYS
 
 Corners = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
 _AT_MOST_ONE = ("blur", "flip", "erase", "scale", "brightness", "contrast")
@@ -42,6 +43,8 @@ class Augmentation:
     rotation_degrees: float = 12.0
     scale: float = 0.2  # from 1 - s to 1 + s
     shift: float = 0.1  # of the side
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):

@@ -54,9 +54,10 @@ from stormpsr.procedure.model import StateKind
 from stormpsr.training.augment import ImageAugmentation, augment_image
 from stormpsr.training.fit import FitOptions, OnProgress, Task, check_machine, fit, ignore_progress
 from stormpsr.training.stage_folder import StageFolder
-from stormpsr.yaml_loader import STRICT_KEYS, guess, read_yaml, validate
+from stormpsr.yaml_loader import STRICT_KEYS, Document, guess, read_yaml, validate
 
 UNFINISHED_FOLDER = "unfinished"  # inside the detector's: the stage folder, while it is trained
+_MOST_EPOCHS = 10**6
 _SEEDS_APART = 1_000_003  # random numbers of one step are not those of another seed's steps
 
 
@@ -71,6 +72,8 @@ class BatchSettings:
     scene_balance: float = 0.5  # the same for the scenes of a recording, each a time without a change
     image_share: float = 0.4  # of those with a state, taken from single rendered images where there are any
     wrong_share: float = 0.4  # of each sort, in which a part is seen to be wrong, where there are any: else too rare
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
@@ -103,6 +106,8 @@ class TrainingSettings:
     seed: int = 0
     batch: BatchSettings = field(default_factory=BatchSettings)
     augmentation: ImageAugmentation = field(default_factory=ImageAugmentation)
+
+    __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.epoch_steps < 1:
@@ -166,7 +171,28 @@ def load_detector_preset(source: str) -> DetectorPreset:
     if not path.is_file():
         cure = guess(source, known, f"give a YAML file or one of: {', '.join(known)}")
         raise InputError(f"there is no preset {source!r} of a detector", cure=cure)
-    return validate(DetectorPreset, read_yaml(path))
+    document = read_yaml(path)
+    preset = validate(DetectorPreset, document)
+    _check_sections(document)
+    return preset
+
+
+def _check_sections(document: Document) -> None:
+    """Refuse keys and values of a preset's sections that the settings do not have."""
+    training = dict(document.data.get("training", {}))
+    for name in ("epochs", "warmup_epochs"):
+        value = training.pop(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_EPOCHS:
+            raise document.error(f"training.{name} is {value!r:.40}", ("training", name), "write a number from 0 on")
+    for name in ("batch", "augmentation"):
+        if name in training:
+            cure = f"'{name}:' is a section of its own, beside 'training:'"
+            raise document.error(f"there is no key 'training.{name}'", ("training", name), cure)
+    document = replace(document, data={**document.data, "training": training})
+    sections = {"training": TrainingSettings, "batch": BatchSettings, "augmentation": ImageAugmentation}
+    for name, kind in sections.items():
+        if name in document.data:
+            validate(kind, document, at=(name,), strict=True)
 
 
 # ---------------------------------------------------------------------- batches
