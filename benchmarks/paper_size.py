@@ -24,9 +24,10 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,9 +60,11 @@ LARGE: dict[str, dict[str, Any]] = {
     "yolox": {"size": "m", "image_size": 640},
     "compact": {"weights": "none"},
 }
+ENGINES = ("onnx", "int8", "openvino")
 HEIGHT, WIDTH = 720, 1280
 STAGES = ("detect", "encode", "predict")
 Update = Callable[[Frame], object]
+Prepare = Callable[[], None]
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Way:
     detector_stride: int
     gate: float = 0.0
     is_split: bool = False  # the two streams side by side
+    prepare: Prepare | None = None  # makes the folder
     clock: list[float] = field(default_factory=list)  # per frame
     processor: list[float] = field(default_factory=list)
     middle: list[float] = field(default_factory=list)  # of single frames
@@ -83,6 +87,8 @@ class Way:
 
     def load(self, threads: int) -> RecognizerModel:
         if self._model is None:
+            if self.prepare is not None:
+                self.prepare()
             each = max(threads // 2, 1) if self.is_split else threads
             own = load_settings(self.folder / "recognizer.yaml")
             save_settings(self.folder / "recognizer.yaml", replace(own, detector_gate=self.gate))
@@ -146,9 +152,10 @@ def write_model(folder: Path, options: Any, frames: Sequence[Frame]) -> tuple[Pa
     model = pack_model(folder / "model", **parts)
     networks = load_model(model, device="cpu").networks
     weights = np.random.default_rng(0).normal(size=config.encoder.embedding_dim)
-    gate = Gate(tuple(weights.tolist()), 0.0)
-    logits = [gate.logit(networks.encode([View(frame.image)])[0]) for frame in frames]
-    gate = replace(gate, bias=-float(np.quantile(logits, 1 - options.gate_share)) + 1e-3)  # 0.5 lets the share through
+    said = np.array([networks.encode([View(frame.image)])[0].astype(np.float64) @ weights for frame in frames])
+    weights /= max(float(said.std()), 1e-9)  # untrained networks say almost the same of all images
+    edge = float(np.quantile(said, 1 - options.gate_share)) / max(float(said.std()), 1e-9)
+    gate = Gate(tuple(weights.tolist()), -edge)  # 0.5 lets the share through
     gate.save(model)
     return model, 0.5
 
@@ -169,34 +176,38 @@ def ways_of(folder: Path, options: Any, images: Sequence[Frame]) -> list[Way]:
         ways.append(Way(f"+ detector at most every {seconds}", model, stride, rare))
         ways.append(Way(f"+ a gate that lets {options.gate_share:.0%} through", gated, stride, rare, gate))
         gates = gate
-    for name, out in exported(model, folder, options, images):
-        ways.append(Way(f"the same, exported: {name}", out, stride, rare, gates))
+    for name, out, prepare in exported(model, folder, options, images):
+        ways.append(Way(f"the same, exported: {name}", out, stride, rare, gates, prepare=prepare))
         if options.threads > 1 and options.detector != "none":
-            other = Path(shutil.copytree(out, folder / f"{out.name}-split"))
-            ways.append(Way(f"{name}, without the gate", other, stride, rare))
-            ways.append(Way(f"{name}, without the gate, streams side by side", other, stride, rare, is_split=True))
+            ways.append(Way(f"{name}, without the gate", out, stride, rare))
+            ways.append(Way(f"{name}, without the gate, streams side by side", out, stride, rare, is_split=True))
     return ways
 
 
-def exported(model: Path, folder: Path, options: Any, images: Sequence[Frame]) -> Iterator[tuple[str, Path]]:
-    """The model as each engine runs it. The graphs are the same, and are made once."""
-    if find_spec("onnxruntime") is None:
-        return
-    export_model(model, folder / "onnx")
-    others = [Path(shutil.copytree(folder / "onnx", folder / name)) for name in ("int8", "openvino")]
-    yield "ONNX Runtime", folder / "onnx"
-    parts = [(folder / "onnx" / part.parent.name, part.parent.name) for part in (folder / "onnx").glob("*/graphs.json")]
-    for part, name in parts:
-        info = GraphsInfo.load(part)
-        replace(info, engine="openvino").save(others[1] / name)
-        if options.int8:
-            graph = ENCODER_GRAPH if name == "stream" else DETECTOR_GRAPH
-            squares = np.stack([letterbox(frame.image, info.image_size)[0] for frame in images[:2]])
-            quantise(others[0] / name, graph, info, squares)
-    if options.int8:
-        yield "ONNX Runtime, 8 bits", others[0]
-    if find_spec("openvino"):
-        yield "OpenVINO", others[1]
+def exported(model: Path, folder: Path, options: Any, images: Sequence[Frame]) -> list[tuple[str, Path, Prepare]]:
+    """The model as each engine runs it: a name, its folder, and what makes the folder. Graphs are made once for all."""
+    graphs = folder / "onnx"
+
+    def export() -> None:
+        if not graphs.is_dir():
+            print("exporting", flush=True)
+            export_model(model, graphs)
+
+    def change(name: str) -> None:
+        export()
+        shutil.copytree(graphs, folder / name)
+        for part in (path.parent for path in (folder / name).glob("*/graphs.json")):
+            info = GraphsInfo.load(part)
+            if name == "openvino":
+                replace(info, engine="openvino").save(part)
+                continue
+            graph = ENCODER_GRAPH if part.name == "stream" else DETECTOR_GRAPH
+            quantise(part, graph, info, np.stack([letterbox(frame.image, info.image_size)[0] for frame in images[:2]]))
+
+    titles = {"onnx": "ONNX Runtime", "int8": "ONNX Runtime, 8 bits", "openvino": "OpenVINO"}
+    package = {"onnx": "onnxruntime", "int8": "onnxruntime", "openvino": "openvino"}
+    there = [name for name in options.engines if find_spec(package[name])]
+    return [(titles[name], folder / name, export if name == "onnx" else partial(change, name)) for name in there]
 
 
 def chosen_detector(wanted: str | None) -> str:
@@ -219,7 +230,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--detector", choices=[*LARGE, "none"], help="the paper's if it is installed")
     parser.add_argument("--detector-seconds", type=float, default=1.0, help="from one look to the next")
     parser.add_argument("--gate-share", type=float, default=0.5, help="of looks that the gate lets through")
-    parser.add_argument("--int8", action="store_true", help="measure 8 bits, too")
+    parser.add_argument("--engines", choices=ENGINES, nargs="*", default=ENGINES, help="of exported graphs")
     add_override(parser)
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args(words)
@@ -235,7 +246,8 @@ def main(words: Sequence[str] | None = None) -> None:
         for number in range(options.rounds):
             for way in ways:
                 way.run(frames, options.threads)
-            print(f"round {number + 1} of {options.rounds}: {ways[0].clock[-1]:.2f} s a frame at first", flush=True)
+                used = f"{1000 * way.processor[-1]:.1f} ms of the processor a frame {way.stages}"
+                print(f"round {number + 1} of {options.rounds}, {way.name}: {used}", flush=True)
     middle = statistics.median
     rows = [
         {
