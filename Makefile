@@ -97,8 +97,8 @@ format: setup ## Mend what can be mended by itself
 	$(BIN)/ruff format .
 
 # Every line goes on where it was interrupted, or is skipped if it was done. Recordings have their true pace, and of their
-# frames those that the networks look at. QUICK=1 makes a weaker model in a third of the time. (The shipped model is of an
-# earlier recipe, at a hurried pace: docs/results/end-to-end.md.)
+# frames those that the networks look at. QUICK=1 makes a weaker model in a third of the time. The shipped model was made
+# by these steps, the detector's in two parts: docs/results/end-to-end.md.
 ifdef QUICK
 N_TRAIN := 24
 N_VAL   := 12
