@@ -407,10 +407,14 @@ def test_a_model_that_fails_on_a_recording_is_told_and_the_others_are_looked_at(
     assert annotator.background.progress()["problems"] == {"recordings/01_build": "out of memory"}
 
 
-def test_the_shipped_model_proposes_steps_and_boxes_and_is_asked_once(rendered: Path, tmp_path: Path) -> None:
+def test_the_shipped_model_proposes_steps_and_boxes_and_is_asked_once(tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    from stormpsr.cli.main import main
     from stormpsr.recognizer.model_folder import load_model
 
+    drawn = "--train 0 --val 1 --test 0 --size 320 --max-seconds 20 --occlusion 0 --profile quick --seed 3"
+    assert main(["synth", "generate", str(tmp_path / "world"), *drawn.split()]) == 0
+    (rendered,) = (tmp_path / "world" / "recordings" / "val").iterdir()
     model = load_model("vehicle", threads=1)
     recording = open_recording(RecordingFolder(rendered.name, None, rendered), model.procedure)
     progress: list[int] = []
