@@ -157,7 +157,7 @@ def test_an_encoder_that_reads_by_queries_begins_with_the_new_detector(tmp_path:
     many = replace(lamp, components=parts, states=(), variants=variants)
     small, large = (start.config("trial", [], tmp_path / "detector", procedure) for procedure in (lamp, many))
     assert small.encoder.weights == str(tmp_path / "detector")
-    assert (small.encoder.n_queries, large.encoder.n_queries) == (13, 22)
+    assert (small.encoder.n_queries, large.encoder.n_queries) == (2 + lamp.n_components, 22)
 
 
 # ---------------------------------------------------------------------- recordings

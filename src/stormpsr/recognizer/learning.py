@@ -175,7 +175,8 @@ class Start:
         encoder = usual.encoder
         if encoder.n_queries and encoder.crop_size and self.detector_kind == "compact":
             # a query for each component and two for the whole, as the detector has them
-            n_queries = max(encoder.n_queries, 2 + procedure.n_components)
+            read = 2 + procedure.n_components
+            n_queries = read if encoder.frozen_reader else max(encoder.n_queries, read)
             own += [f"encoder.weights={detector}", f"encoder.n_queries={n_queries}"]
         elif encoder.weights not in ("none", "package", "hub"):
             own += ["encoder.weights=none"]  # those of the start are put in their place
