@@ -29,10 +29,7 @@ SAME_LAYER = {"evaluation.released": "evaluation.metrics"}  # two halves of `sco
 # The rendered world stands beside the house: it knows what a procedure and a recording are, and nobody inside knows it.
 BESIDE = {"synthetic": ("errors", "files", "yaml_loader", "cluster", "procedure", "data")}
 EDGES = ("cli", "app")  # may import everything, print, and read the clock; nobody imports them
-EXCEPTIONS = {
-    "stormpsr.training.tasks.detector": {"time"},
-    "stormpsr.data.sources": {"time"},
-}  # the frames of a webcam carry no times of their own
+EXCEPTIONS = {"stormpsr.data.sources": {"time"}}  # the frames of a webcam carry no times of their own
 CLOCK_READERS = ("web", "station", "annotate")  # what happens there happens at a time of day
 ROOT = ("", "__main__")  # the package itself, which only hands names on
 

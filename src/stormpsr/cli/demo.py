@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stormpsr.synthetic.generate import RecordingBeingDrawn
     from stormpsr.synthetic.recording import DatasetSpec
 
-_SEED = 1  # the first one that is not that of training: nobody chose it
+SEED = 1  # the first one that is not that of training: nobody chose it
 _SPEED = 4  # of the video: of so many frames one is drawn and looked at
 _PROFILE = "industreal"
 _THRESHOLD = 4.0  # of the baselines: the published default of 8 misses short views
@@ -34,7 +34,7 @@ def demo_command(
     ] = "vehicle",
     seed: Annotated[
         int, typer.Option(min=1, help="Another seed draws another assembly. (Training used seed 0.)")
-    ] = _SEED,
+    ] = SEED,
     seconds: Annotated[float | None, typer.Option(min=1, help="Stop the recording after this many seconds.")] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Instead, score the published decoders on a small example.")
@@ -123,7 +123,7 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
         typer.echo(f"written: {path} ({what})")
 
 
-def demo_spec(seed: int, seconds: float | None) -> DatasetSpec:
+def demo_spec(seed: int = SEED, seconds: float | None = None) -> DatasetSpec:
     """A set of one recording, as the shipped model knows them: at the pace of real ones, and of its frames those that
 
     the networks look at. The model learned from another seed, so it has not seen it.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from stormpsr.web.security import Access
 
 DEFAULT_PORT = 8765
-_DEMO_SEED = 1  # the assembly of `stormpsr demo`, with all its frames
 
 
 class _WithDefault(TyperGroup):
@@ -390,7 +389,7 @@ def _demo_recording(folder: Path) -> FrameSource:
     from stormpsr.data.sources import Frame, FrameSource
     from stormpsr.synthetic.generate import RecordingBeingDrawn
 
-    spec = replace(demo_spec(_DEMO_SEED, None), frame_step=1)
+    spec = replace(demo_spec(), frame_step=1)  # the assembly of `stormpsr demo`, with all its frames
     drawn = RecordingBeingDrawn(folder, spec)
 
     class Demo(FrameSource):

@@ -49,18 +49,20 @@ def make_detector(kind: str, procedure: Procedure, settings: dict[str, Any] | No
 
 def begin_detector(
     folder: str | Path, procedure: Procedure, settings: Mapping[str, Any] | None = None
-) -> StateDetector:
+) -> TorchDetector:
     """A detector to be trained further: of the kind and the settings of a saved one, with all its tensors that fit.
 
     settings: those that are to be others.
     """
     folder = Path(folder)
     config, _ = read_config(folder)
+    if (folder / GRAPHS_FILE).is_file() or not issubclass(_class_of(config.kind), TorchDetector):
+        cure = "choose one of kind compact or yolox that was not exported"
+        raise InputError("this detector cannot be trained further", path=folder, cure=cure)
     made = make_detector(config.kind, procedure, {**config.settings, **(settings or {})})
-    if isinstance(made, TorchDetector) and not (folder / GRAPHS_FILE).is_file():
-        begin_with(made.network, read_tensors(folder / MODEL_FILE, may_be_unnamed=True))
-        return made
-    raise InputError("this detector cannot be trained further", path=folder, cure="choose one of kind compact or yolox")
+    assert isinstance(made, TorchDetector)
+    begin_with(made.network, read_tensors(folder / MODEL_FILE, may_be_unnamed=True))
+    return made
 
 
 def load_detector(

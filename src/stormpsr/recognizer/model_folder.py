@@ -147,15 +147,13 @@ class RecognizerModel:
     def methods(self) -> tuple[str, ...]:
         """The methods that the streams allow: of the main table, and others that have learned from recordings."""
         allowed = [method for method in METHODS.values() if set(method.streams) <= set(self.streams)]
-        return tuple(m.name for m in allowed if m.in_main_table or getattr(self._own(m.name), "fitted", False))
-
-    def _own(self, method: str) -> Any:
-        return self.settings.of_method(method)
+        learned = {m.name for m in allowed if getattr(self.settings.of_method(m.name), "fitted", False)}
+        return tuple(m.name for m in allowed if m.in_main_table or m.name in learned)
 
     @property
     def ready_methods(self) -> tuple[str, ...]:
         """Those of them that have learned what they have to."""
-        return tuple(name for name in self.methods if getattr(self._own(name), "fitted", True))
+        return tuple(name for name in self.methods if getattr(self.settings.of_method(name), "fitted", True))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ import json
 import math
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -423,13 +422,14 @@ def train_detector(
     options: FitOptions | None = None,
     cache_folder: Path | None = None,
     on_progress: OnProgress = ignore_progress,
+    note: Callable[[], Mapping[str, float]] = dict,
 ) -> dict[str, float] | None:
     """Train a detector, calibrate it on validation frames, and save it if a folder is given; the last metrics.
 
     With a folder, training that was stopped goes on from there; the same settings are required. Decoded frames are kept
-    in `cache_folder`, or only until the training is done.
+    in `cache_folder`, or only until the training is done. note: what else is saved of the training, asked at its end.
     """
-    options, started, busy = options or FitOptions(), time.perf_counter(), time.process_time()
+    options = options or FitOptions()
     detector.check_procedure(train.procedure)
     if not isinstance(detector, StepTrainedDetector):
         cure = "derive its class from StepTrainedDetector"
@@ -457,10 +457,7 @@ def train_detector(
         detector.calibration = calibrate(detector, val, settings.calibration_frames)
         detector.to("cpu")
         if folder is not None:
-            # what a machine that others use at the same time would have taken alone, on one core
-            minutes = {"processor_minutes": round((time.process_time() - busy) / 60, 2)}
-            minutes["minutes"] = round((time.perf_counter() - started) / 60, 2)
-            detector.metrics["training"] = {**asdict(settings), **metrics, **minutes}
+            detector.metrics["training"] = {**asdict(settings), **metrics, **note()}
             detector.save(folder)
             shutil.rmtree(folder / UNFINISHED_FOLDER, ignore_errors=True)
     return metrics

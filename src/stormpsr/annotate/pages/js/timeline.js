@@ -80,13 +80,9 @@ export class Timeline {
   /** Shows fewer frames around where we are, or more: by a factor of two. */
   zoom(direction) {
     const whole = this.last + 1;
-    this.showSpan(Math.max(Math.min(LEAST_FRAMES, whole), Math.min(whole, Math.round(this.span / 2 ** direction))));
-  }
-
-  showSpan(span) {
     const kept = (this.at - this.first) / this.span; // what we look at stays where it is
-    this.span = span;
-    this.scrollTo(this.at - kept * span);
+    this.span = Math.max(Math.min(LEAST_FRAMES, whole), Math.min(whole, Math.round(this.span / 2 ** direction)));
+    this.scrollTo(this.at - kept * this.span);
   }
 
   scrollTo(first) {
