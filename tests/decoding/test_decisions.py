@@ -61,6 +61,11 @@ def test_who_reads_no_parts_is_believed_at_once(beginning: Beginning) -> None:
     assert beginning.seen
 
 
+def test_a_view_that_the_networks_do_not_know_is_not_the_work(beginning: Beginning) -> None:
+    beginning.take(Prediction(0, 0, 0.0, (), is_foreign=True))
+    assert not beginning.seen
+
+
 def test_the_filter_reports_nothing_of_what_is_no_lamp_until_somebody_says_that_it_is(lamp: Procedure) -> None:
     decoder = make_decoder(lamp, method="filter")
     strange = opposite(lamp)

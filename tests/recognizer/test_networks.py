@@ -13,6 +13,8 @@ import torch
 
 from stormpsr.config import parse_config
 from stormpsr.data.images import letterbox
+from stormpsr.decoding.predictions import PredictionTable
+from stormpsr.detectors.known_views import KnownViews
 from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import AttentionPooling
@@ -145,6 +147,50 @@ def test_a_shared_reader_changes_nothing(from_detector: Callable[..., Recognizer
     together = networks.encode(views)
     alone = networks.encode([View(frame.image) for frame in frames(n=4)])  # the detector has not looked at these
     np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+# ---------------------------------------------------------------------- views that the detector does not know
+def test_nothing_is_believed_while_the_camera_shows_what_the_detector_does_not_know(
+    from_detector: Callable[..., RecognizerModel], frames: Frames
+) -> None:
+    networks, shown = from_detector(frozen=True).networks, frames()  # 60
+    detector: Any = networks.detector
+    detector.known_views = KnownViews(np.zeros(96), np.eye(96), 1.0)
+    numbers = iter(range(2 * len(shown)))
+
+    def strangeness(known: KnownViews, found_QD: Any) -> float:
+        return 3.0 if 20 <= next(numbers) % len(shown) < 40 else 0.2
+
+    with patch.object(KnownViews, "strangeness", strangeness):
+        predictor = FramePredictor(networks)
+        streamed = [predictor.update(frame) for frame in shown]
+        table = predict_recording(networks, shown, batch_size=16)
+        batched = PredictionTable.of(table, detector.procedure.n_components)
+    foreign = [p.index for p in streamed if p is not None and p.is_foreign]
+    assert foreign == list(range(foreign[0], foreign[-1] + 1))  # one stretch
+    assert 20 < foreign[0] < 40 < foreign[-1] < 59  # it takes some images to notice, and some to be sure again
+    for one, other in zip(streamed, batched, strict=True):
+        assert one is not None
+        assert one.is_foreign == other.is_foreign
+        assert (one.change_C is None) == (other.change_C is None)
+        assert (one.outputs_CF is None) == (other.outputs_CF is None)
+        if one.is_foreign:
+            assert one.detections == other.detections == ()
+            assert one.change_C is one.outputs_CF is None
+        elif one.change_C is not None and other.change_C is not None:
+            np.testing.assert_allclose(one.change_C, other.change_C, atol=1e-5)
+
+
+def test_a_packed_model_keeps_the_known_views_of_its_detector(tmp_path: Path, lamp: Procedure) -> None:
+    detector: Any = make_detector("compact", lamp, SIZES)
+    detector.known_views = KnownViews(np.zeros(96), np.eye(96), 2.0)
+    detector.save(tmp_path / "detector")
+    packed = pack_model(tmp_path / "model", detector=tmp_path / "detector", half=True)
+    kept: Any = load_model(packed, device="cpu").networks.detector
+    assert kept.known_views.limit == 2.0
+    detector.known_views = None
+    detector.save(tmp_path / "detector")  # other tensors perhaps: what is there is not theirs
+    assert load_detector(tmp_path / "detector").known_views is None
 
 
 def test_exported_graphs_share_a_reader_too(

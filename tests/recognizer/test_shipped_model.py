@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stormpsr.data.events import completions
-from stormpsr.data.sources import Frame
+from stormpsr.data.events import StepEvent, completions
+from stormpsr.data.sources import Frame, open_source
 from stormpsr.procedure.model import StateBits
+from stormpsr.recognizer.model_folder import load_model
+from stormpsr.recognizer.offline import decode_table, predict_recording
 from stormpsr.recognizer.recognizer import Recognizer
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.states import StateRenderer
@@ -60,8 +62,8 @@ def test_it_reports_no_step_on_a_table_with_loose_parts(vehicle: Product, render
     assert completions(events) == []
 
 
-def test_it_reports_nothing_where_nothing_of_the_vehicle_is(tmp_path: Path) -> None:
-    """Coloured blocks that move: parts are read into them, but never the state in which the work begins."""
+def test_it_reports_nothing_where_nothing_of_the_vehicle_is() -> None:
+    """Coloured blocks that move: parts are read into them."""
     rng = np.random.default_rng(0)
     blocks = [(rng.integers(40, 200, 2), rng.integers(30, 90, 2), rng.integers(0, 255, 3)) for _ in range(9)]
     frames = []
@@ -71,8 +73,30 @@ def test_it_reports_nothing_where_nothing_of_the_vehicle_is(tmp_path: Path) -> N
             x, y = corner + (8 * np.sin(index / 9 + corner)).astype(int)
             image[y : y + size[1], x : x + size[0]] = colour
         frames.append(Frame(image, index, index / 10))
-    for method in ("recurrent", "filter", "average"):
-        assert Recognizer.load("vehicle", method, "assy").run(frames).events == []
+    assert events_of_all_methods(frames) == []
+
+
+def test_it_does_not_know_noise() -> None:
+    rough = np.random.default_rng(1).integers(0, 255, (20, SIDE // 16, SIDE // 16, 3), dtype=np.uint8)
+    noise = [image.repeat(16, axis=0).repeat(16, axis=1) for image in rough]
+    frames = [Frame(image, 4 * row, 0.4 * row) for row, image in enumerate(noise)]
+    assert all(prediction.is_foreign for prediction in predict_recording(load_model("vehicle").networks, frames))
+    assert events_of_all_methods(frames) == []
+
+
+def test_it_reports_nothing_on_a_real_video_of_hands_and_blocks(shared: Path) -> None:
+    video = shared / "data" / "real_pictures" / "hands_and_blocks.mp4"
+    if not video.is_file():
+        pytest.skip(f"there is no {video}")
+    frames = list(open_source(video, load_model("vehicle").procedure).frames())
+    assert events_of_all_methods(frames) == []
+
+
+def events_of_all_methods(frames: list[Frame]) -> list[StepEvent]:
+    model = load_model("vehicle")
+    table = list(predict_recording(model.networks, frames))
+    decoders = [model.decoder(method, variant) for variant in model.procedure.variants for method in model.methods]
+    return [event for decoder in decoders for event in decode_table(decoder, table)]
 
 
 def test_exported_it_reports_the_same_events_in_the_same_frames(

@@ -201,7 +201,8 @@ class Beginning:
 
     Networks that read parts know no image without the assembly, and read parts into whatever they are shown. So either
     what is read of the parts must have agreed once with the state in which the work begins, or the same state must
-    have been detected several times in a row (who begins to watch late). Where nobody reads parts, all is believed.
+    have been detected several times in a row (who begins to watch late). Where nobody reads parts, all is believed but
+    images that the networks do not know.
     """
 
     def __init__(self, variant: Variant) -> None:
@@ -216,6 +217,7 @@ class Beginning:
         return self._seen or not self._waits
 
     def take(self, prediction: Prediction) -> None:
+        self._waits |= prediction.is_foreign
         if self._seen or prediction.outputs_CF is None:
             return
         parts_C3 = np.exp(prediction.outputs_CF[:, _PARTS].astype(np.float64))

@@ -51,6 +51,7 @@ class Prediction:
     detections: tuple[StateDetection, ...] | None = None  # None: the detector did not look at this frame
     change_C: NDArray[np.float32] | None = None  # None: the temporal model did not run in this frame
     outputs_CF: NDArray[np.float32] | None = None  # see `OUTPUT_COLUMNS`; nan where a network did not speak
+    is_foreign: bool = False  # the images are like none that the networks know: what they say is left out
 
     @property
     def box(self) -> Box | None:
@@ -309,6 +310,7 @@ class PredictionTable:
     index_P: NDArray[np.int64]
     time_P: NDArray[np.float64]
     detector_ran_P: NDArray[np.bool_]  # whether the detector looked
+    foreign_P: NDArray[np.bool_]  # whether networks do not know what they are shown
     detection_row_M: NDArray[np.int64]  # which prediction a detection belongs to; the most confident of a frame first
     detection_class_M: NDArray[np.int64]
     detection_confidence_M: NDArray[np.float32]
@@ -333,7 +335,7 @@ class PredictionTable:
         for row in range(len(self)):
             seen = tuple(detections.get(row, ())) if self.detector_ran_P[row] else None
             when = int(self.tick_P[row]), int(self.index_P[row]), float(self.time_P[row])
-            yield Prediction(*when, seen, change.get(row), outputs.get(row))
+            yield Prediction(*when, seen, change.get(row), outputs.get(row), bool(self.foreign_P[row]))
 
     @classmethod
     def of(cls, predictions: Iterable[Prediction], n_components: int) -> PredictionTable:
@@ -346,6 +348,7 @@ class PredictionTable:
             index_P=np.array([p.index for p in rows], dtype=np.int64),
             time_P=np.array([p.time_seconds for p in rows], dtype=np.float64),
             detector_ran_P=np.array([p.detections is not None for p in rows], dtype=bool),
+            foreign_P=np.array([p.is_foreign for p in rows], dtype=bool),
             detection_row_M=np.array([row for row, _ in found], dtype=np.int64),
             detection_class_M=np.array([d.state_class for _, d in found], dtype=np.int64),
             detection_confidence_M=np.array([d.confidence for _, d in found], dtype=np.float32),
@@ -378,7 +381,7 @@ class PredictionTable:
         """Whether the arrays belong together: a file may be whole and still not be what was written."""
         n, n_components = len(self.tick_P) if self.tick_P.ndim else -1, self.change_EC.shape[1:]
         shapes = {
-            **dict.fromkeys(("tick_P", "index_P", "time_P", "detector_ran_P"), (n,)),
+            **dict.fromkeys(("tick_P", "index_P", "time_P", "detector_ran_P", "foreign_P"), (n,)),
             **{f"detection_{name}_M": self.detection_row_M.shape[:1] for name in ("row", "class", "confidence")},
             "detection_box_M4": (*self.detection_row_M.shape[:1], 4),
             "change_row_E": self.change_EC.shape[:1],
@@ -391,7 +394,7 @@ class PredictionTable:
         return bool(
             len(n_components) == 1
             and all(getattr(self, name).shape == shape for name, shape in shapes.items())
-            and self.detector_ran_P.dtype == bool
+            and self.detector_ran_P.dtype == self.foreign_P.dtype == bool
             and all(array.dtype.kind == "i" and (array >= 0).all() for array in whole_numbers)
             and all((array < n).all() for array in rows)
             and all(array.dtype.kind == "f" and np.isfinite(array).all() for array in numbers)

@@ -4,7 +4,8 @@ A detector looks at single images. It finds the assembly, names its state (a cla
 it is that both are right. It should stay silent where the state cannot be read.
 
 Detectors whose network is a torch module share one folder format and one way to look at images. A saved folder holds
-`model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once measured, `metrics.json`.
+`model.safetensors`, `config.yaml` (kind, settings, calibration), `procedure.yaml` and, once measured, `metrics.json`;
+some have `known_views.npz`, too.
 Nothing else is needed to load it, and nothing in it is executable.
 
 Importing this needs no torch: detectors that were exported run without it.
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from stormpsr.data.boxes import Box, nms
 from stormpsr.data.events import StateDetection
 from stormpsr.data.images import Image, Placement, letterbox
+from stormpsr.detectors.known_views import KNOWN_VIEWS_FILE, KnownViews
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object
 from stormpsr.models.checkpoint import (
@@ -67,6 +69,7 @@ class Detection:
     parts_C3: NDArray[np.float32] | None = None  # per component: probability of absent, correct, wrong
     readable_logit: float | None = None  # of the whole state being readable, where a detector says so apart
     found_QD: NDArray[np.float32] | None = None  # what its queries found, for an encoder with the same reader
+    strangeness: float | None = None  # more than 1: the image is like none that the detector knows
 
     def __post_init__(self) -> None:
         box = self.box
@@ -126,6 +129,7 @@ class StateDetector(ABC):
     kind: ClassVar[str]  # how a saved folder and the command line call it; package.module:Class where not said
     procedure: Procedure
     calibration: Calibration
+    known_views: KnownViews | None = None  # of detectors whose queries find something
     metrics: dict[str, Any]  # whatever was measured, kept with the detector
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -196,9 +200,13 @@ class SquareDetector(StateDetector):
 
     def calibrated(self, found: Sequence[Sequence[Detection]], min_confidence: float) -> list[list[Detection]]:
         """What a network found, as it is reported."""
-        own = self.calibration
-        rows = [[replace(detection, confidence=own(detection.confidence)) for detection in row] for row in found]
-        return [sorted_best(row, min_confidence) for row in rows]
+        return [sorted_best([self._calibrated(detection) for detection in row], min_confidence) for row in found]
+
+    def _calibrated(self, detection: Detection) -> Detection:
+        known, strangeness = self.known_views, None
+        if known is not None and detection.found_QD is not None:
+            strangeness = known.strangeness(detection.found_QD)
+        return replace(detection, confidence=self.calibration(detection.confidence), strangeness=strangeness)
 
 
 # ---------------------------------------------------------------------- from a network's outputs to detections
@@ -367,6 +375,7 @@ class TorchDetector(SquareDetector):
     # ------------------------------------------------------------------ files
     def save(self, folder: str | Path) -> None:
         config = {"kind": self.kind, "settings": self.settings(), "calibration": asdict(self.calibration)}
+        (Path(folder) / KNOWN_VIEWS_FILE).unlink(missing_ok=True)  # those of other tensors
         write_folder(
             folder,
             config=yaml.safe_dump(config, sort_keys=False),
@@ -374,6 +383,8 @@ class TorchDetector(SquareDetector):
             procedure=self.procedure,
             metrics=self.metrics,
         )
+        if self.known_views is not None:
+            self.known_views.save(Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> TorchDetector:
@@ -398,7 +409,7 @@ class TorchDetector(SquareDetector):
         except InputError as error:
             raise document.located(error) if error.path is None else error from error
         detector = made[-1]
-        detector.calibration = config.calibration
+        detector.calibration, detector.known_views = config.calibration, KnownViews.load(folder)
         if (folder / METRICS_FILE).is_file():
             detector.metrics = read_json_object(folder / METRICS_FILE, "table of metrics", cure="delete it")
         return detector

@@ -28,6 +28,7 @@ from stormpsr.data.images import GEOMETRY
 from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import GapFiller, PredictionDecoder
 from stormpsr.detectors.base import DEFAULT_MIN_CONFIDENCE
+from stormpsr.detectors.known_views import KNOWN_VIEWS_FILE
 from stormpsr.errors import InputError, need_packages
 from stormpsr.files import digest, read_json_object, replacing, replacing_folder, write_json, write_text
 from stormpsr.models.checkpoint import GRAPHS_FILE
@@ -424,7 +425,7 @@ def settings_of_training(config: Config) -> RecognizerSettings:
 def _copy_part(source: Path, target: Path, half: bool) -> None:
     """The files that a part consists of, without what training left beside them."""
     target.mkdir()
-    for name in ("config.yaml", "procedure.yaml", "metrics.json"):
+    for name in ("config.yaml", "procedure.yaml", "metrics.json", KNOWN_VIEWS_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
     copy = _store_halved if half else shutil.copyfile

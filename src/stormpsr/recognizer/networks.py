@@ -23,6 +23,7 @@ from stormpsr.data.sampling import window_offsets
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.predictions import DETECTOR_OUTPUTS, N_OUTPUTS, STREAM_OUTPUTS, Prediction
 from stormpsr.detectors.base import NOT_FINITE, Detection, SquareDetector
+from stormpsr.detectors.known_views import Familiarity
 from stormpsr.errors import InputError
 from stormpsr.recognizer.model_folder import RecognizerSettings
 
@@ -60,6 +61,7 @@ class Detected(NamedTuple):
 
     detections: tuple[StateDetection, ...]  # most confident first
     outputs_CF: NDArray[np.float32] | None = None  # the first of `OUTPUT_COLUMNS`; None if it does not read parts
+    strangeness: float | None = None  # of the image to the detector; None if it cannot tell
 
 
 NO_CLEAR_VIEW = Detected(())  # what stands for the detector's word where the gate keeps it from looking
@@ -183,12 +185,13 @@ class Networks:
         )
         best = found[0] if found else None
         if best is None or best.parts_C3 is None:
-            return Detected(detections)
+            return Detected(detections, None, None if best is None else best.strangeness)
         if not (np.isfinite(best.parts_C3).all() and math.isfinite(best.readable_logit or 0.0)):
             raise InputError(NOT_FINITE)
         parts_C3 = np.log(np.maximum(best.parts_C3, 1e-6))
         readable_C1 = np.full((len(parts_C3), 1), np.nan if best.readable_logit is None else best.readable_logit)
-        return Detected(detections, np.concatenate([parts_C3, readable_C1], axis=1).astype(np.float32))
+        outputs_CF = np.concatenate([parts_C3, readable_C1], axis=1).astype(np.float32)
+        return Detected(detections, outputs_CF, best.strangeness)
 
     def encode(self, views: Sequence[View]) -> NDArray[np.float32]:
         """Embeddings of images, (B, D)."""
@@ -238,6 +241,11 @@ class Networks:
 
 def _pixels(views: Sequence[View], size: int) -> NDArray[np.uint8]:
     return np.stack([view.square(size)[0] for view in views])
+
+
+def foreign_prediction(frame: Frame, due: Due) -> Prediction:
+    """Of a frame like none that the networks know: as if they had seen nothing."""
+    return Prediction(due.tick, frame.index, frame.time_seconds, () if due.detect else None, is_foreign=True)
 
 
 def joined_outputs(
@@ -383,11 +391,13 @@ class FramePredictor:
         self.networks = networks
         self._schedule = networks.schedule()
         self._ring = networks.ring()
+        self._familiarity = Familiarity()
 
     def reset(self) -> None:
         """Forget everything, for a new recording."""
         self._schedule.reset()
         self._ring.reset()
+        self._familiarity.reset()
 
     def update(self, frame: Frame) -> Prediction | None:
         """What is to be known of the frame; None if an earlier frame stands for the same tick already."""
@@ -398,6 +408,9 @@ class FramePredictor:
         detected = None
         if due.detect and networks.gate is None:  # first, because the encoder may take what it finds
             detected = networks.detect([view], [due.tick])[0]
+            self._familiarity.take(detected.strangeness)
+        if self._familiarity.is_foreign:
+            return foreign_prediction(frame, due)
         if due.encode:
             self._ring.put(due.slot, networks.encode([view])[0])
         if due.detect and networks.gate is not None:

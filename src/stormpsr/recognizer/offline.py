@@ -11,7 +11,7 @@ Shape legend: B images or windows of a batch, N frames of a window, D dimensions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from stormpsr.data.recording import Recording, RecordingReference, folders_read,
 from stormpsr.data.sources import Frame
 from stormpsr.data.visibility import VISIBILITY_FILE, read_visibility, runs_of
 from stormpsr.decoding.predictions import Prediction, PredictionDecoder, PredictionTable
+from stormpsr.detectors.known_views import Familiarity
 from stormpsr.errors import InputError
 from stormpsr.evaluation.alarms import score_alarms
 from stormpsr.evaluation.metrics import Protocol, score
@@ -44,6 +45,7 @@ from stormpsr.recognizer.networks import (
     EmbeddingRing,
     Networks,
     View,
+    foreign_prediction,
     joined_outputs,
 )
 
@@ -151,21 +153,37 @@ def predict_recording(
 
     `read_embeddings`: where the encoder has seen the frames before, so that it need not look at them.
     """
-    schedule, ring = networks.schedule(), networks.ring()
+    schedule, ring, familiarity = networks.schedule(), networks.ring(), Familiarity()
     counted = ((frame, due) for frame in frames if (due := schedule.next(frame.time_seconds)) is not None)
     while batch := list(islice(counted, batch_size)):
         chunk = [(View(frame.image, frame.index), due) for frame, due in batch]
         looks = [(view, due.tick) for view, due in chunk if due.detect]
         detected = {} if networks.gate is not None else _seen_by_detector(networks, looks)
-        numbers = np.array([frame.index for frame, due in batch if due.encode], dtype=np.int64)
+        foreign = _foreign_ticks(familiarity, [due.tick for _, due in chunk], detected)
+        chunk = [(view, due) for view, due in chunk if due.tick not in foreign]
+        numbers = np.array([view.number for view, due in chunk if due.encode], dtype=np.int64)
         known = read_embeddings(numbers) if read_embeddings is not None and len(numbers) else None
         said, closed = _said_by_stream(networks, ring, chunk, known)
         if networks.gate is not None:
             detected = dict.fromkeys(closed, NO_CLEAR_VIEW)
             detected |= _seen_by_detector(networks, [look for look in looks if look[1] not in closed])
         for frame, due in batch:
+            if due.tick in foreign:
+                yield foreign_prediction(frame, due)
+                continue
             joined = joined_outputs(detected.get(due.tick), said.get(due.tick))
             yield Prediction(due.tick, frame.index, frame.time_seconds, *joined)
+
+
+def _foreign_ticks(familiarity: Familiarity, ticks: Sequence[int], detected: Mapping[int, Detected]) -> set[int]:
+    """Those in which the networks are shown what they do not know."""
+    foreign = set()
+    for tick in ticks:
+        if tick in detected:
+            familiarity.take(detected[tick].strangeness)
+        if familiarity.is_foreign:
+            foreign.add(tick)
+    return foreign
 
 
 def _seen_by_detector(networks: Networks, looks: Sequence[tuple[View, int]]) -> dict[int, Detected]:

@@ -28,6 +28,7 @@ from stormpsr.detectors.base import (
     read_config,
     readout_named,
 )
+from stormpsr.detectors.known_views import KnownViews
 from stormpsr.errors import InputError
 from stormpsr.files import read_json_object
 from stormpsr.models.checkpoint import CONFIG_FILE, METRICS_FILE, PROCEDURE_FILE
@@ -104,6 +105,7 @@ class ExportedDetector(SquareDetector):
         network = _Located.load(folder, DETECTOR_GRAPH, info, threads)
         detector = cls(Procedure.load(folder / PROCEDURE_FILE), info, network)
         detector.calibration = read_config(folder)[0].calibration
+        detector.known_views = KnownViews.load(folder)
         metrics = folder / METRICS_FILE
         detector.metrics = read_json_object(metrics, "table of metrics", cure="delete it") if metrics.is_file() else {}
         return detector

@@ -46,7 +46,8 @@ from stormpsr.detectors.base import (
     TorchDetector,
 )
 from stormpsr.detectors.calibration import fit_calibration
-from stormpsr.detectors.predict import confidence_and_success, predict_frames
+from stormpsr.detectors.known_views import KnownViews
+from stormpsr.detectors.predict import PredictedFrame, confidence_and_success, predict_frames
 from stormpsr.errors import InputError
 from stormpsr.files import only_user
 from stormpsr.procedure.model import StateKind
@@ -455,6 +456,7 @@ def train_detector(
             return None
         detector.to(options.torch_device)
         detector.calibration = calibrate(detector, val, settings.calibration_frames)
+        detector.known_views = known_views(detector, train, settings.calibration_frames)
         detector.to("cpu")
         if folder is not None:
             detector.metrics["training"] = {**asdict(settings), **metrics, **note()}
@@ -467,9 +469,20 @@ def calibrate(detector: TorchDetector, val: FrameSet, most_frames: int) -> Calib
     """The calibration that fits validation frames; readable and other frames count as often as they occur."""
     kept, detector.calibration = detector.calibration, Calibration()
     try:
-        total = len(val.readable) + len(val.unreadable)
-        chosen = val.thinned(max(1, math.ceil(total / (2 * most_frames))))
-        seen = predict_frames(detector, [*chosen.readable, *chosen.unreadable], min_confidence=0.0)
-        return fit_calibration(*confidence_and_success(seen))
+        return fit_calibration(*confidence_and_success(_predict_some(detector, val, 2 * most_frames)))
     finally:
         detector.calibration = kept
+
+
+def known_views(detector: TorchDetector, train: FrameSet, most_frames: int) -> KnownViews | None:
+    """What images of the work look like to the detector: training frames show most faults. None: it cannot tell."""
+    if detector.reader_digest is None:
+        return None
+    seen = _predict_some(detector, train, 2 * most_frames)
+    return KnownViews.fit([f.best.found_QD for f in seen if f.best is not None and f.best.found_QD is not None])
+
+
+def _predict_some(detector: TorchDetector, frames: FrameSet, most: int) -> list[PredictedFrame]:
+    total = len(frames.readable) + len(frames.unreadable)
+    chosen = frames.thinned(max(1, math.ceil(total / most)))
+    return predict_frames(detector, [*chosen.readable, *chosen.unreadable], min_confidence=0.0)
