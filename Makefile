@@ -1,5 +1,7 @@
 # Two commands to begin with: `make demo` and `make test`. Both set up what they need by themselves.
 SHELL  := bash
+# modules are compiled once, not again by each of the many processes that the tests start
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -16,6 +18,8 @@ COMPILE = env $(UV) compile pyproject.toml $(foreach e,$(subst $(comma), ,$(EXTR
   --custom-compile-command "make lock (torch is locked by version in the Makefile: its builds differ between machines)"
 # worker processes of the tests; `make test JOBS=0` runs them in one
 JOBS   ?= 2
+# each has one thread if nothing else is said: small networks take several times as long if more threads than cores wait for one another
+THREADS := $(if $(filter 0,$(JOBS)),,OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1})
 # `make docs SETTINGS=--check` refuses a page of settings that is out of date instead of mending it
 SETTINGS ?=
 # more for pytest, for example: make test ARGS="tests/test_labels.py -k bom"
@@ -82,7 +86,7 @@ station: setup ## Open the page beside the work place, on an assembly that is dr
 	$(BIN)/stormpsr station
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(THREADS) $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 test-matrix: setup ## Run the tests with the oldest and the newest versions, other numbers of threads, a plain processor
 	@JOBS=$(JOBS) VENV=$(VENV) tools/test_matrix $(ONLY) -- $(ARGS)

@@ -165,6 +165,12 @@ def test_it_has_predictions_of_its_own_in_the_cache(model_folder: Path, exported
 def test_what_was_exported_is_not_exported_again(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exported already; give the one"):
         export_model(exported, tmp_path / "again")
+    short = tmp_path / "int8"
+    shutil.copytree(exported, short)
+    info = short / "stream" / "graphs.json"
+    info.write_text(info.read_text().replace("float32", "int8"))
+    with pytest.raises(InputError, match="exported already; give the one"):
+        export_model(short, tmp_path / "again", calibration=[])
 
 
 def test_nothing_else_is_overwritten(model_folder: Path, tmp_path: Path) -> None:
@@ -189,7 +195,7 @@ def test_a_model_in_8_bits_is_smaller_and_close(
 ) -> None:
     images = calibration_images(Dataset.open(world, "val", lamp))
     assert 128 > len(images) > 60  # both recordings have 60 frames
-    small = export_model(model_folder, tmp_path / "int8", calibration=images[::4])
+    small = export_model(exported, tmp_path / "int8", calibration=images[::4])
     for graph in ("detector/detector.onnx", "stream/encoder.onnx"):
         assert (tmp_path / "int8" / graph).stat().st_size < (exported / graph).stat().st_size
     by_torch: Any = load_model(model_folder, device="cpu").networks
@@ -200,15 +206,13 @@ def test_a_model_in_8_bits_is_smaller_and_close(
     assert np.corrcoef(change[0].ravel(), change[1].ravel())[0, 1] > 0.9
 
 
-def test_a_network_stays_as_it_is_if_events_get_worse_in_8_bits(
-    model_folder: Path, exported: Path, frames: Frames, tmp_path: Path
-) -> None:
+def test_a_network_stays_as_it_is_if_events_get_worse_in_8_bits(exported: Path, frames: Frames, tmp_path: Path) -> None:
     by_precision = {"float32": Worth(0.8, 0.7, 5.0, 0.1), "int8 (encoder)": Worth(0.8, 0.69, 4.0, 0.1)}
     by_precision["int8 (detector)"] = Worth(0.8, 0.7, 5.05, 0.1)  # later by less than a tick
     notes: list[str] = []
     images = [frame.image for frame in frames()[:4]]
     options: dict[str, Any] = {"judge": lambda model: by_precision[precision_of(model.path)], "on_note": notes.append}
-    export_model(model_folder, tmp_path / "int8", calibration=images, **options)
+    export_model(exported, tmp_path / "int8", calibration=images, **options)
     assert precision_of(tmp_path / "int8") == "int8 (detector)"
     for graph, is_full in (("stream/encoder.onnx", True), ("detector/detector.onnx", False)):
         assert ((tmp_path / "int8" / graph).read_bytes() == (exported / graph).read_bytes()) == is_full

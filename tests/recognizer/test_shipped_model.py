@@ -10,8 +10,10 @@ import pytest
 
 from stormpsr.data.events import StepEvent, completions
 from stormpsr.data.sources import Frame, open_source
+from stormpsr.decoding.predictions import Prediction
 from stormpsr.procedure.model import StateBits
 from stormpsr.recognizer.model_folder import load_model
+from stormpsr.recognizer.networks import FramePredictor
 from stormpsr.recognizer.offline import decode_table, predict_recording
 from stormpsr.recognizer.recognizer import Recognizer
 from stormpsr.synthetic.product import Product
@@ -37,6 +39,13 @@ def views(renderer: StateRenderer, states: Sequence[StateBits], n_views: int) ->
     images = [renderer.render(bits, seed=view, hands=0.0, look=1).image for bits in states for view in range(n_views)]
     frames = [image for image in images for _ in range(VIEW_FRAMES)]
     return [Frame(image, index, index / renderer.product.procedure.fps) for index, image in enumerate(frames)]
+
+
+def predictions_of(predictor: FramePredictor, frames: Sequence[Frame]) -> Iterator[Prediction]:
+    for frame in frames:
+        prediction = predictor.update(frame)
+        if prediction is not None:
+            yield prediction
 
 
 def test_it_reports_the_steps_between_two_states_that_are_plain_to_see(
@@ -110,8 +119,12 @@ def test_exported_it_reports_the_same_events_in_the_same_frames(
     procedure = vehicle.procedure
     states = [state.bits for name in ("11100000000", "11110110000") for state in procedure.states if state.name == name]
     frames = views(renderer, [procedure.variant("assy").initial, *(bits for bits in states if bits)], n_views=14)
+    models = (load_model("vehicle", device="cpu"), exported)
+    said = [list(predictions_of(FramePredictor(model.networks), frames)) for model in models]  # once for all methods
     for method in exported.methods:
-        by_torch = Recognizer.load("vehicle", method, "assy", device="cpu").run(frames).events
-        found = Recognizer.of(exported, method, "assy").run(frames).events
+        by_torch, found = (
+            decode_table(model.decoder(method, "assy"), predictions)
+            for model, predictions in zip(models, said, strict=True)
+        )
         assert [(e.step_id, e.frame, e.kind) for e in found] == [(e.step_id, e.frame, e.kind) for e in by_torch]
         assert found

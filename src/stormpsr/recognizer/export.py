@@ -33,8 +33,9 @@ from stormpsr.recognizer.model_folder import (
     load_model,
     resolve_model,
 )
+from stormpsr.recognizer.networks import Networks, same_locator
 from stormpsr.recognizer.offline import decode_table, predict_recording
-from stormpsr.runtime.exported import DETECTOR_GRAPH, ENCODER_GRAPH
+from stormpsr.runtime.exported import DETECTOR_GRAPH, ENCODER_GRAPH, LOCATOR_GRAPH
 from stormpsr.runtime.graphs import GraphsInfo
 
 if TYPE_CHECKING:
@@ -82,31 +83,44 @@ def export_model(
 
     calibration: images of the work; where they are given, detector and encoder are written in 8 bits. The temporal
     model and the locator, which are small, stay as they are.
+    A model that was exported in full precision can be brought to 8 bits, too: its graphs are taken as they are.
     judge: says how good events are; a network by which they get worse then stays in full precision. `on_note` hears it.
     """
-    from stormpsr.models.stream import TorchStream
-    from stormpsr.runtime.export import export_detector, export_stream
-
     source, out = resolve_model(model), Path(out)
-    if any((source / part / GRAPHS_FILE).is_file() for part in (STREAM_FOLDER, DETECTOR_FOLDER)):
+    was_exported = any((source / part / GRAPHS_FILE).is_file() for part in (STREAM_FOLDER, DETECTOR_FOLDER))
+    if was_exported and (calibration is None or precision_of(source) != "float32"):
         raise InputError("this model was exported already", path=source, cure="give the one that it was made from")
     is_export = (out / SETTINGS_FILE).is_file() and any(out.glob(f"*/{GRAPHS_FILE}"))
     if out.exists() and not is_export and (out.is_file() or any(out.iterdir())):
         raise InputError("this is no exported model, and would be overwritten", path=out, cure="choose another name")
-    networks = load_model(source, device="cpu").networks
     images = None if calibration is None else list(calibration)
     with replacing_folder(out) as draft:
         shutil.copytree(source, draft, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MODEL_FILE))
-        if isinstance(networks.stream, TorchStream):
-            part = draft / STREAM_FOLDER
-            export_stream(networks.stream, len(networks.offsets_N), part, engine=engine).save(part)
-        if networks.detector is not None:
-            part = draft / DETECTOR_FOLDER
-            export_detector(networks.detector, part, engine=engine).save(part)
+        if was_exported:
+            for part in (path.parent for path in draft.glob(f"*/{GRAPHS_FILE}")):
+                replace(GraphsInfo.load(part), engine=engine).save(part)
+        else:
+            _write_graphs(load_model(source, device="cpu").networks, draft, engine)
         loaded = load_model(draft, device="cpu")  # what cannot be loaded is not written
         if images is not None:
             _shorten(draft, images, judge, None if judge is None else judge(loaded), on_note)
     return load_model(out, device="cpu")
+
+
+def _write_graphs(networks: Networks, folder: Path, engine: Engine) -> None:
+    """Write the graphs of all networks; a locator that both streams have is written once and copied."""
+    from stormpsr.models.stream import TorchStream
+    from stormpsr.runtime.export import export_detector, export_stream
+
+    locator = None
+    if isinstance(networks.stream, TorchStream):
+        part = folder / STREAM_FOLDER
+        export_stream(networks.stream, len(networks.offsets_N), part, engine=engine).save(part)
+        if same_locator(networks.detector, networks.stream):
+            locator = part / LOCATOR_GRAPH
+    if networks.detector is not None:
+        part = folder / DETECTOR_FOLDER
+        export_detector(networks.detector, part, engine=engine, locator_graph=locator).save(part)
 
 
 def _shorten(

@@ -9,6 +9,7 @@ Shape legend: B images or windows, S pixels of a side, 3 colours, N frames of a 
 from __future__ import annotations
 
 import logging
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,8 +46,10 @@ class _Network(nn.Module):
         return self.function(*inputs)
 
 
-def export_detector(detector: StateDetector, folder: Path, *, engine: Engine = "onnx") -> GraphsInfo:
-    """Write the graphs of a detector."""
+def export_detector(
+    detector: StateDetector, folder: Path, *, engine: Engine = "onnx", locator_graph: Path | None = None
+) -> GraphsInfo:
+    """Write the graphs of a detector. `locator_graph`: that of its locator, if it has been written already."""
     if not isinstance(detector, TorchDetector) or detector.readout is None:
         cure = "give its class `outputs`, `readout` and `classes`: see stormpsr.detectors.base.TorchDetector"
         raise InputError(f"a detector of kind {detector.kind!r} cannot be exported", cure=cure)
@@ -57,7 +60,9 @@ def export_detector(detector: StateDetector, folder: Path, *, engine: Engine = "
     inputs = _example_images(detector.image_size, located=locator is not None)
     what = f"the detector ({detector.kind})"
     _write(_Network(detector.network, detector.outputs), inputs, folder / DETECTOR_GRAPH, engine, what)
-    if locator is not None:
+    if locator_graph is not None:
+        shutil.copyfile(locator_graph, folder / LOCATOR_GRAPH)
+    elif locator is not None:
         _write_locator(locator, detector.image_size, folder, engine)
     return GraphsInfo(
         engine=engine,
