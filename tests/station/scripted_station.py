@@ -38,6 +38,7 @@ class ScriptedRecognizer:
         self.procedure: Procedure = procedure
         self.variant: Variant = procedure.variant(variant)
         self.prediction: Prediction | None = None
+        self.is_foreign = False
         self.share: NDArray[np.float64] = np.zeros(len(procedure.steps))
         self.told: list[tuple[int, int]] = []  # corrections
         self.says: list[StepEvent] = []
@@ -56,7 +57,7 @@ class ScriptedRecognizer:
     def update(self, frame: Frame) -> Sequence[StepEvent]:
         self.while_looking()
         self.n += 1
-        self.prediction = Prediction(self.n, frame.index, frame.time_seconds, self.sees)
+        self.prediction = Prediction(self.n, frame.index, frame.time_seconds, self.sees, is_foreign=self.is_foreign)
         found, self.says = self.says, []
         for event in found:
             if event.kind != "skipped":

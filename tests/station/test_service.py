@@ -48,6 +48,16 @@ def test_a_step_is_open_then_probable_then_done(bench: Any) -> None:
     assert snapshot["box"] == [90.0, 100.0, 240.0, 230.0]
 
 
+def test_it_says_that_it_does_not_know_what_it_is_shown(bench: Any) -> None:
+    bench.station.start_unit(None, None)
+    bench.recognizer.is_foreign = True
+    bench.see(box=None)
+    assert words(bench) == ["foreign_view"]
+    bench.recognizer.is_foreign = False
+    bench.see()
+    assert words(bench) == ["waiting_for"]
+
+
 def test_what_is_shown_was_recorded_before(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.station.start_unit(None, None)
 

@@ -154,6 +154,7 @@ class Station:
         self._unrecorded: list[tuple[StepEvent, bool]] = []  # and whether they were held back already
         self._initial_since: float | None = None
         self._detected_at = self._readable_at = self._clock()
+        self._is_foreign = False  # whether the networks do not know what they are shown
 
     # ------------------------------------------------------------------ restart
     def _restore(self) -> None:
@@ -355,6 +356,7 @@ class Station:
         now = self._clock()
         if prediction.detections is None:
             return
+        self._is_foreign = prediction.is_foreign
         box = prediction.box
         self._box = None if box is None else [round(float(side), 1) for side in box.corners]
         if prediction.detections:
@@ -635,6 +637,8 @@ class Station:
             return [_word("waiting_for_unit")]
         if self.work.is_complete:
             return [_word("all_done")]
+        if self._is_foreign:
+            return [_word("foreign_view")]
         found, now = [], self._clock()
         unseen, unreadable = (round(now - at) for at in (self._detected_at, self._readable_at))
         if unseen >= 4:
