@@ -493,3 +493,25 @@ def test_a_recording_is_shown_in_real_time_again_and_again() -> None:
     assert all(later.time_seconds > earlier.time_seconds for earlier, later in pairwise(shown))
     assert shown[-1].time_seconds >= 0.06
     assert [frame.index for frame in InRealTime(Short()).frames()] == [0, 1, 2]
+
+
+# ---------------------------------------------------------------------- fingerprints
+def test_the_fingerprint_of_images_knows_names_sizes_and_contents(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "rgb", [0, 1, 2])
+    before = ImageFolder(folder).fingerprint()
+    assert ImageFolder(write_images(tmp_path / "again", [0, 1, 2])).fingerprint() == before
+    last = folder / "000002.png"
+    last.write_bytes(last.read_bytes()[:-1] + b"\x77")  # another image of the same size
+    assert ImageFolder(folder).fingerprint() != before
+    (tmp_path / "again" / "000001.png").unlink()
+    assert ImageFolder(tmp_path / "again").fingerprint() != before
+
+
+def test_the_fingerprint_of_a_video_knows_its_contents(tmp_path: Path, lamp: Procedure) -> None:
+    video = write_video(tmp_path / "a.mp4")
+    before = open_source(video, lamp).fingerprint()
+    assert open_source(video, lamp).fingerprint() == before
+    content = bytearray(video.read_bytes())
+    content[len(content) // 2] ^= 1
+    video.write_bytes(content)
+    assert open_source(video, lamp).fingerprint() != before
