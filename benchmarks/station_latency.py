@@ -211,15 +211,24 @@ def _live(station: Station, args: Any, procedure: Procedure) -> tuple[dict[str, 
 
 
 def _long_shift(station: Station, n: int) -> dict[str, float]:
-    began, memory = time.monotonic(), 0.0
+    """Units one after the other; every tenth is cut short, which is an alarm with a clip."""
+    taken, next_unit, n_units = 0.0, 0, 0
+    found: dict[str, float] = {}
+    checkpoints = {n // 10: "tenth", n // 2: "half", n - 1: "end"}
     for frame in noise(n):
-        if frame.index == n // 10:
-            memory = memory_megabytes()
-        if frame.index % 400 == 399:
+        if frame.index == next_unit:
             station.start_unit(str(frame.index), None)
+            n_units += 1
+            next_unit += 400 if n_units % 10 == 0 else 480
+        began = time.monotonic()
         station.see(frame)
-    taken = time.monotonic() - began
-    return {"megabytes_after_a_tenth": memory, "megabytes": memory_megabytes(), "frames_per_second": n / taken}
+        taken += time.monotonic() - began
+        if frame.index in checkpoints:
+            while station.clips_due:  # at this speed there is no time for them; in a shift there is
+                station.pass_time()
+                time.sleep(0.1)
+            found[f"megabytes_{checkpoints[frame.index]}"] = memory_megabytes()
+    return {**found, "frames_per_second": n / taken, "units": float(n_units)}
 
 
 def main(words: Sequence[str] | None = None) -> None:
