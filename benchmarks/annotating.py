@@ -147,18 +147,24 @@ def measure_latency(recording: Path, moves: int) -> Iterator[tuple[str, list[flo
             page.set_default_timeout(600_000)
             page.goto(f"{url}/recordings/recordings/{recording.name}", wait_until="commit")
             page.locator("body:not(.loading)").wait_for()
-            n_frames = page.evaluate("async (url) => (await (await fetch(url)).json()).n_frames", about)
+            numbers = page.evaluate("async (url) => (await (await fetch(url)).json()).numbers", about)
+            if isinstance(numbers, dict):
+                numbers = [numbers["first"] + place * numbers["step"] for place in range(numbers["count"])]
             rng = random.Random(1)
             press = lambda key, shift=False, frame=None: page.evaluate(_PRESS, [key, shift, frame])  # noqa: E731
-            press("", frame=n_frames // 3)
-            for name, key, shift in (
-                ("a frame on", "ArrowRight", False),
-                ("a frame back", "ArrowLeft", False),
-                ("ten frames on", "ArrowRight", True),
+            for name, key, shift, step in (
+                ("a frame on", "ArrowRight", False, 1),
+                ("a frame back", "ArrowLeft", False, -1),
+                ("ten frames on", "ArrowRight", True, 10),
             ):
-                yield name, [press(key, shift)[0] for _ in range(moves)]
-            places = [rng.randrange(n_frames) for _ in range(moves)]
-            yield "to any frame", [press("", frame=place)[0] for place in places]
+                n = min(moves, (len(numbers) - 2) // abs(step))  # in the last frame nothing moves
+                first = (len(numbers) - 1 - n * step) // 2
+                if page.evaluate("Number(document.body.dataset.frame)") != numbers[first]:
+                    press("", frame=numbers[first])
+                yield name, [press(key, shift)[0] for _ in range(n)]
+            places = rng.sample(numbers, min(moves + 1, len(numbers)))
+            press("", frame=places[0])
+            yield "to any frame", [press("", frame=place)[0] for place in places[1:]]
             browser.close()
 
 

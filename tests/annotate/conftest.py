@@ -22,17 +22,29 @@ sys.modules["served_annotator"] = served_annotator
 _SPEC.loader.exec_module(served_annotator)
 
 DRAWN = "--train 0 --val 1 --test 0 --size 64 --max-seconds 20 --occlusion 0 --profile quick --seed 3"
+WITH_ERRORS = f"{DRAWN} --val-error-rate 1 --max-seconds 10"
+
+
+def draw(tmp_path_factory: pytest.TempPathFactory, name: str, options: str) -> Path:
+    """The one recording of a world that is drawn once for all tests."""
+    in_parallel = "PYTEST_XDIST_WORKER" in os.environ
+    drawn = tmp_path_factory.getbasetemp().parent if in_parallel else tmp_path_factory.getbasetemp()
+    with filelock.FileLock(drawn / f"{name}.lock"):
+        assert main(["synth", "generate", str(drawn / name), *options.split()]) == 0
+    (found,) = (drawn / name / "recordings" / "val").iterdir()
+    return found
 
 
 @pytest.fixture(scope="session")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording as the renderer wrote it: two changes, of two components each."""
-    in_parallel = "PYTEST_XDIST_WORKER" in os.environ
-    drawn = tmp_path_factory.getbasetemp().parent if in_parallel else tmp_path_factory.getbasetemp()
-    with filelock.FileLock(drawn / "annotate-world.lock"):
-        assert main(["synth", "generate", str(drawn / "annotate-world"), *DRAWN.split()]) == 0
-    (found,) = (drawn / "annotate-world" / "recordings" / "val").iterdir()
-    return found
+    return draw(tmp_path_factory, "annotate-world", DRAWN)
+
+
+@pytest.fixture(scope="session")
+def rendered_with_errors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One in which a part is put on wrongly."""
+    return draw(tmp_path_factory, "annotate-world-with-errors", WITH_ERRORS)
 
 
 @pytest.fixture

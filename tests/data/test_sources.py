@@ -40,11 +40,14 @@ def images(n: int = N) -> list[NDArray[np.uint8]]:
     return [rng.integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8) for _ in range(n)]
 
 
-def write_video(path: Path, *, codec: str = "libx264", fps: int = 10, n: int = N, **options: str) -> Path:
+def write_video(
+    path: Path, *, codec: str = "libx264", fps: int = 10, n: int = N, encode: dict[str, str] | None = None, **file: str
+) -> Path:
+    """encode: options of the encoder; others are those of the file."""
     import av
 
-    with av.open(str(path), "w", options=options) as container:
-        stream = container.add_stream(codec, rate=fps)
+    with av.open(str(path), "w", options=file) as container:
+        stream = container.add_stream(codec, rate=fps, options=encode or {})
         stream.width = stream.height = SIZE
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         for image in images(n):
@@ -135,12 +138,27 @@ def test_sound_alone_is_no_video(tmp_path: Path, lamp: Procedure) -> None:
     assert "there is no video in it" in (watch(open_source(str(tmp_path / "a.wav"), lamp))[1] or "")
 
 
-@pytest.mark.parametrize("name", ["a.mp4", "a.ts", "a.avi"])
-def test_single_frames_of_a_video_are_those_that_come_in_order(tmp_path: Path, name: str) -> None:
-    source = Video.counted(write_video(tmp_path / name, codec="mjpeg" if name == "a.avi" else "libx264"))
+@pytest.mark.parametrize(
+    ("name", "codec", "encode"),
+    [
+        ("a.mp4", "libx264", {}),
+        ("a.ts", "libx264", {}),
+        ("a.avi", "mjpeg", {}),
+        (
+            "b.mp4",
+            "libx264",
+            {"x264-params": "bframes=3:b-adapt=0:scenecut=0:b-pyramid=normal"},
+        ),  # most frames are needed by none
+        ("b.mkv", "mpeg4", {"bf": "2", "b_strategy": "0"}),
+    ],
+)
+def test_single_frames_of_a_video_are_those_that_come_in_order(
+    tmp_path: Path, name: str, codec: str, encode: dict[str, str]
+) -> None:
+    source = Video.counted(write_video(tmp_path / name, codec=codec, encode=encode))
     assert source.n_frames == N
     in_order = list(source.images())
-    numbers = [0, 3, 4, 39, 12, 12]
+    numbers = [0, 3, 4, 39, 12, 12, *range(20, 26), *range(N - 1, 0, -3)]
     for number, image in zip(numbers, source.images_at(numbers), strict=True):
         np.testing.assert_array_equal(image, in_order[number])
 

@@ -56,3 +56,11 @@ def test_one_core_needs_no_choice() -> None:
     threads = MeasuredThreads(machine.set_threads, 1, lambda: machine.now)
     machine.work(threads, 100)
     assert set(machine.used) == {1}
+
+
+def test_what_has_lost_is_not_tried_any_longer() -> None:
+    machine = Machine(n1=0.1, n2=5.0)
+    threads = MeasuredThreads(machine.set_threads, 2, lambda: machine.now)
+    machine.work(threads, 100)
+    assert threads.chosen == 1
+    assert machine.used.count(2) == 1

@@ -58,6 +58,24 @@ def test_it_says_that_it_does_not_know_what_it_is_shown(bench: Any) -> None:
     assert words(bench) == ["waiting_for"]
 
 
+def test_what_is_unseen_is_said_unless_evidence_grows(tmp_path: Path) -> None:
+    from scripted_station import Scripted  # type: ignore[import-not-found]
+
+    now = [0.0]
+    bench = Scripted(tmp_path / "station", clock=lambda: now[0])
+    bench.station.start_unit(None, None)
+    bench.see(box=None)
+    now[0] = 5.0
+    bench.see(box=None)
+    assert words(bench) == ["nothing_seen"]
+    bench.see(box=None, share={CHASSIS: 0.6})
+    assert words(bench) == ["probably"]
+    now[0] = 12.0
+    bench.see(box=None, share={CHASSIS: 0.6})
+    assert words(bench) == ["nothing_seen", "probably"]
+    bench.close()
+
+
 def test_what_is_shown_was_recorded_before(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.station.start_unit(None, None)
 

@@ -20,7 +20,8 @@ from stormpsr.errors import InputError
 
 _MOST_BYTES = 96 * 1024 * 1024  # of encoded images of one video
 _AHEAD, _BEHIND = 12, 24  # frames that are decoded beforehand
-_ON_THE_WAY = 60  # frames before another one that are decoded on the way to it
+_ON_THE_WAY = 60  # frames before another one that are decoded on the way to it; further ones are a jump
+_STAYS_SECONDS = 0.25  # so long after a jump nothing is done beforehand: the next one may follow at once
 _QUALITY = 90  # of JPEG
 
 
@@ -70,7 +71,7 @@ class VideoFrames:
         self._decoding = threading.Lock()  # one decoder
         self._changed = threading.Condition()  # guards what follows, and `_kept`
         self._waiting: list[int] = []  # frames that somebody wants now: they go before what is done beforehand
-        self._at, self._backwards, self._closed = 0, False, False
+        self._at, self._backwards, self._jumped, self._closed = 0, False, False, False
         self._next = 0
         self._images: Iterator[Image] | None = None
         self._thread: threading.Thread | None = None
@@ -79,6 +80,7 @@ class VideoFrames:
         with self._changed:
             found = self._kept.get(number)
             self._backwards = number < self._at if number != self._at else self._backwards
+            self._jumped = abs(number - self._at) > _ON_THE_WAY
             self._at = number
             if found is not None:
                 self._kept.move_to_end(number)
@@ -152,6 +154,10 @@ class VideoFrames:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or (not self._waiting and self._wanted() is not None))
+                if self._jumped and not self._closed:
+                    self._jumped = False
+                    self._changed.wait_for(lambda: self._closed or self._waiting, timeout=_STAYS_SECONDS)
+                    continue
                 if self._closed:
                     return
                 number = self._wanted()

@@ -204,14 +204,16 @@ class Session:
         timeline, known = document.timeline, self.procedure.state_class
         return {f: box for f, box in sorted(document.boxes.items()) if known(timeline.at(f)) is not None}
 
-    def _write_files(self) -> None:
-        """Every file that says something else than the document does."""
+    def _write_files(self, patch: Patch | None = None) -> None:
+        """The files that say what a patch has changed; all of them without one."""
         path, timeline = self.folder.path, self.document.timeline
-        write_states(path / STATES_FILE, timeline, self.procedure, **self._style)
-        for name, with_errors in ((STEPS_FILE, False), (STEPS_WITH_ERRORS_FILE, True)):
-            events = steps_from_states(timeline, self.procedure, with_errors=with_errors)
-            write_steps(path / name, events, self.procedure, **self._style)
-        if self._boxes_are_ours or (path / COCO_FILE).is_file():
+        if patch is None or "states" in patch or not (path / STATES_FILE).is_file():
+            write_states(path / STATES_FILE, timeline, self.procedure, **self._style)
+            for name, with_errors in ((STEPS_FILE, False), (STEPS_WITH_ERRORS_FILE, True)):
+                events = steps_from_states(timeline, self.procedure, with_errors=with_errors)
+                write_steps(path / name, events, self.procedure, **self._style)
+        has_boxes = self._boxes_are_ours or (path / COCO_FILE).is_file()
+        if has_boxes and (patch is None or "states" in patch or "boxes" in patch):
             coco = Coco(categories=state_categories(self.procedure))
             for frame, box in self._written_boxes(self.document).items():
                 state_class = self.procedure.state_class(timeline.at(frame))
@@ -299,7 +301,7 @@ class Session:
                 if self.document.finished and ("states" in patch or "boxes" in patch):
                     patch["marks"] = {**patch.get("marks", {}), FINISHED: None}
             self._append(did, patch, frame, change_id)
-            self._write_files()
+            self._write_files(patch)
             found = self.to_json(with_boxes="boxes" in patch or had_boxes != self._boxes_are_ours)
             return found if frame is None else {**found, "frame": frame}
 

@@ -39,6 +39,7 @@ _MISSES_AT_ONCE = 30  # failed reads in a row after which a webcam counts as gon
 _WITHOUT_TIMES = ("mpjpeg", "mjpeg")  # formats of cameras in which FFmpeg counts 25 frames a second, however many come
 _SAMPLED_IMAGES, _SAMPLED_BYTES = 16, 1 << 16  # of a folder, and of each place of a video, for its fingerprint
 _NEARBY = 50  # frames of a video up to which going on is cheaper than jumping
+_SAYS_WHAT_OTHERS_NEED = ("h264",)  # codecs in which a frame that no other one needs can be left out while decoding
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -235,16 +236,32 @@ class Video(FrameSource):
             raise InputError(f"the video ends too early, after {n_frames}{of} frames", path=self.name, cure=cure)
 
     def images_at(self, numbers: Iterable[int]) -> Iterator[Image]:
-        """Jumps to the last place before each frame from which the video can be decoded."""
+        """Jumps to the last place before each frame from which the video can be decoded.
+
+        On the way from there, frames that no other one needs are left out where the codec says which they are.
+        """
         stamps = self._stamps
         can_jump = None not in stamps and len(set(stamps)) == len(stamps)
         with self._stream() as stream:
+            stream.thread_type = "AUTO"
+            codec, wanted = stream.codec_context, 0
+            can_leave_out = codec.name in _SAYS_WHAT_OTHERS_NEED
+
+            def decode() -> Iterator[Any]:
+                for packet in stream.container.demux(stream):
+                    if can_leave_out:
+                        early = packet.pts is not None and packet.pts < wanted
+                        codec.skip_frame = "NONREF" if early else "DEFAULT"
+                    yield from packet.decode()
+
             decoded: Iterator[Any] = iter(())
             at = len(stamps)
             for number in numbers:
+                if can_jump:
+                    wanted = stamps[number]
                 if can_jump and not at < number <= at + _NEARBY:
-                    stream.container.seek(stamps[number], stream=stream)
-                    decoded = stream.container.decode(stream)
+                    stream.container.seek(wanted, stream=stream)
+                    decoded = decode()
                 for image in decoded:
                     at = bisect_left(stamps, image.pts)
                     if at >= number:

@@ -53,12 +53,16 @@ class MeasuredThreads:
         self._seconds += self._clock() - self._began
         self._n_frames += 1
         if len(self._means) < len(self.candidates):
-            if self._n_frames == _TRIAL_FRAMES:
+            if self._n_frames == _TRIAL_FRAMES or self._has_lost():
                 self._end_of_trial()
         elif self._n_frames % (4 * _TRIAL_FRAMES) == 0:
             mean, self._seconds = self._seconds / (4 * _TRIAL_FRAMES), 0.0
             if mean > _SLOWER * self._means[self.chosen] or self._n_frames >= _AGAIN_FRAMES:
                 self._begin_trial()
+
+    def _has_lost(self) -> bool:
+        """Whether it took too long already to be chosen: beside other work, more threads may take seconds a frame."""
+        return 1 in self._means and self._seconds >= _GAIN * self._means[1] * _TRIAL_FRAMES
 
     def _end_of_trial(self) -> None:
         self._means[self._current] = self._seconds / self._n_frames

@@ -38,6 +38,7 @@ from stormpsr.station.work import Work, log_line
 
 Clock = Callable[[], float]
 _PROBABLE = 0.2  # share of the evidence from which a step counts as probably done
+_GROWS = 0.005  # of it in one frame: something was seen
 _LOG = 20  # lines
 _LOGGED = ("step", "correction", "undo", "unit_started", "unit_finished", "alarm", "camera")
 
@@ -316,7 +317,10 @@ class Station:
         self._count_frame(frame, arrived, dropped)
         if any(what == "unit" for what, *_ in self._todo):
             return  # what was recognised is of a unit that is over
-        self._share = np.array(self.recognizer.share)
+        share = np.array(self.recognizer.share)
+        if self._share is not None and (share > self._share + _GROWS).any():
+            self._detected_at = self._readable_at = self._clock()  # evidence that grows was seen, detected or not
+        self._share = share
         prediction = self.recognizer.prediction
         if prediction is not None and prediction.index == frame.index:
             self._look(prediction, frame.time_seconds)

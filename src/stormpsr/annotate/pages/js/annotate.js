@@ -4,13 +4,14 @@ import { Changes } from "./changes.js";
 import { Frames } from "./frames.js";
 import { icon } from "./icons.js";
 import { showModel } from "./model.js";
-import { $, buildBar, decimal, el, get, label, loadTexts, percent, setText, show, stopwatch, t, toast, toastError } from "./shared.js";
+import { $, buildBar, decimal, el, get, isTyping, label, loadTexts, percent, setText, show, stopwatch, t, toast, toastError } from "./shared.js";
 import { Timeline } from "./timeline.js";
 
 const key = decodeURIComponent(location.pathname.replace("/recordings/", ""));
 const api = `/api/recordings/${key.split("/").map(encodeURIComponent).join("/")}`;
 const LETTERS = [..."adejlopqrstvw"]; // keys of components after 1 to 9; the other letters are commands
 const STAYS_MS = 250;
+const AGAIN_MS = 700;
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const VALUES = { 1: "correct", 0: "absent", "-1": "wrong" };
 
@@ -21,6 +22,7 @@ let place = 0; // of the frame that is wanted, among those that have an image
 let shown = -1; // of the frame that is on the screen
 let playing = null;
 let later = 0; // what is fetched when somebody stays
+let noting = 0;
 let speed = 2;
 let firstKey = 0; // the component that key 1 sets
 let frames, timeline, boxes, changes;
@@ -30,6 +32,7 @@ let frames, timeline, boxes, changes;
 const frameAt = (at) => (Array.isArray(about.numbers) ? about.numbers[at] : about.numbers.first + at * about.numbers.step);
 const count = () => (Array.isArray(about.numbers) ? about.numbers.length : about.numbers.count);
 const current = () => frameAt(place);
+const onScreen = () => (shown < 0 ? current() : frameAt(shown)); // while the image of another one is on its way
 const seconds = (frame) => (about.times ? about.times[frame] : frame / about.fps);
 
 /** The place of the last image that is not later than a frame. */
@@ -72,7 +75,9 @@ async function go(to, { stop = true } = {}) {
       const image = await frames.get(wanted);
       if (wanted === place) draw(wanted, image);
     } catch {
-      if (wanted === place) document.body.classList.add("stale");
+      if (wanted !== place) return;
+      document.body.classList.add("stale");
+      later = setTimeout(() => go(wanted, { stop: false }), AGAIN_MS); // until the server is back, or somebody goes on
       return;
     }
   // after a jump the next one may follow at once: what lies around is fetched when somebody stays
@@ -94,7 +99,13 @@ function draw(at, image) {
   document.body.classList.remove("stale");
   document.body.dataset.frame = frameAt(at); // what is on the screen, for tests and measurements
   showFrame();
-  history.replaceState(null, "", `#${frameAt(at)}`);
+  clearTimeout(noting);
+  noting = setTimeout(noteFrame, STAYS_MS); // browsers allow so many notes a second, and frames come faster
+}
+
+/** The address names the frame: a page that is loaded anew shows it again. */
+function noteFrame() {
+  history.replaceState(null, "", `#${current()}`);
 }
 
 // ---- playing: frames may be passed over, but what is shown always has its number
@@ -274,6 +285,7 @@ const COMMANDS = [
   ]],
   ["boxes", [
     ["drag", "draw", null],
+    ["shift+D", "type_box", openBox],
     ["c", "copy_box", () => here("copy_box")],
     ["shift+C", "repeat_box", () => here("repeat_box")],
     ["i", "fill", () => here("fill")],
@@ -323,7 +335,7 @@ function setSpeed(direction) {
 }
 
 function onKey(event) {
-  if (document.querySelector("dialog[open]") || event.isComposing || event.target.closest?.("input, select, textarea")) return;
+  if (document.querySelector("dialog[open]") || event.isComposing || isTyping(event.target)) return;
   if (event.ctrlKey || event.metaKey) {
     const letter = event.key.toLowerCase();
     if (letter !== "z" && letter !== "y") return;
@@ -332,7 +344,7 @@ function onKey(event) {
     return;
   }
   const onButton = event.target.closest?.("button, a") && (event.key === "Enter" || event.key === " ");
-  if (onButton) return; // Enter and space press what has the focus
+  if (onButton && !event.target.closest("dialog")) return; // Enter and space press what has the focus
   const named = `${event.altKey ? "alt+" : ""}${event.shiftKey && (event.key.length > 1 || /[A-Z]/.test(event.key)) ? "shift+" : ""}${event.key}`;
   const command = BY_KEY.get(named);
   if (command?.run) {
@@ -359,7 +371,7 @@ function showPlay() {
 
 /** What changes with every frame: kept small, because it is done thirty times a second. */
 function showFrame() {
-  const frame = current();
+  const frame = onScreen();
   setText($("#frame"), String(frame));
   setText($("#of"), ` / ${about.n_frames - 1}`);
   setText($("#time"), `${stopwatch(seconds(frame))}.${String(Math.floor((seconds(frame) % 1) * 10))}`);
@@ -464,6 +476,21 @@ function openGoto() {
   $("#goto-dialog").showModal();
 }
 
+/** A box by its numbers: exact, and for those who use no mouse. */
+function openBox() {
+  pause();
+  const box = doc.boxes[current()] ?? boxProposal(current());
+  $("#box-sides").value = box ? box.slice(0, 4).join(" ") : "";
+  $("#box-dialog").showModal();
+  $("#box-sides").select();
+}
+
+function typeBox() {
+  const sides = $("#box-sides").value.split(/[\s,;]+/).filter(Boolean).map(Number);
+  if (sides.length === 4 && sides.every(Number.isFinite)) here("box", { box: sides });
+  else toast(t("box.wrong"), { bad: true, seconds: 4 });
+}
+
 const KEY_NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Enter: "↵", Backspace: "⌫" };
 
 function keyNodes(keys) {
@@ -549,16 +576,18 @@ async function start() {
   changes.revision = doc.revision;
   document.body.dataset.revision = doc.revision;
   timeline = new Timeline($("#rows"), about, { componentKey, seconds, onSeek: goFrame, onSet: (k) => here("set", { component: k }), onMove: (component, frame, to) => change("move", { component, frame, to }), frameNear: (frame) => frameAt(placeOf(frame)), mark });
-  boxes = new Boxes($("#overlay"), $("#picture"), about, (box) => here("box", { box }));
+  boxes = new Boxes($("#overlay"), $("#picture"), about, (box, frame) => change("box", { frame, box }));
   buildHelp();
   buildActions();
   showPlay();
   onWaiting(0, true);
   document.addEventListener("keydown", onKey);
+  window.addEventListener("pagehide", noteFrame);
   $("#goto-form").addEventListener("submit", () => {
     const wanted = Number.parseInt($("#goto-frame").value, 10);
     if (Number.isFinite(wanted)) goFrame(Math.max(0, wanted));
   });
+  $("#box-form").addEventListener("submit", typeBox);
   const asked = Number.parseInt(location.hash.slice(1), 10);
   place = placeOf(Number.isFinite(asked) ? asked : 0);
   showAll();

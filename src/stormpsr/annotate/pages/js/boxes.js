@@ -68,6 +68,7 @@ export class Boxes {
         this.held = { kind: "draw", from: [x + (1 - right) * width, y + (1 - low) * height], before: this.box };
       } else if (event.target === this.rect && this.box) this.held = { kind: "move", from: at, before: this.box };
       else this.held = { kind: "draw", from: at, before: this.box };
+      this.held.frame = this.frame; // on which it is drawn, wherever somebody goes meanwhile
       overlay.setPointerCapture(event.pointerId);
       event.preventDefault();
     });
@@ -88,7 +89,7 @@ export class Boxes {
       this.held = null;
       if (!held?.moved) return;
       if (this.box[2] < LEAST || this.box[3] < LEAST) return this.place(held.before);
-      return this.onDraw(this.box.map((side) => Math.round(side * 100) / 100));
+      return this.onDraw(this.box.map((side) => Math.round(side * 100) / 100), held.frame);
     });
     overlay.addEventListener("pointercancel", () => {
       if (this.held) this.place(this.held.before);

@@ -4,6 +4,7 @@ import { el, setAttribute, stopwatch, t } from "./shared.js";
 
 const VALUES = { 1: "correct", 0: "absent", "-1": "wrong" };
 const DRAG_PIXELS = 4;
+const TICK_PIXELS = 50; // that the time at a tick needs
 const LEAST_FRAMES = 40; // that are shown at once
 const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 3600];
 
@@ -66,7 +67,8 @@ export class Timeline {
   drawRuler() {
     const [from, to] = [this.handlers.seconds(this.first), this.handlers.seconds(Math.min(this.first + this.span, this.last))];
     const whole = Math.max(to - from, 1e-9);
-    const step = TICKS.find((seconds) => whole / seconds <= 12) ?? 7200;
+    const most = Math.max(2, Math.min(12, Math.floor((this.ruler.clientWidth || 720) / TICK_PIXELS)));
+    const step = TICKS.find((seconds) => whole / seconds <= most) ?? 7200;
     const nodes = [];
     for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
       const share = `${((100 * (at - from)) / whole).toFixed(3)}%`;

@@ -1,4 +1,6 @@
 // One keyboard, two writers: a person who presses single keys, and a barcode scanner that types fast and ends with Enter.
+import { isTyping } from "./shared.js";
+
 const SCANNER_GAP_MS = 60; // scanners leave 2 to 40 ms between characters; the fastest typists more than 70
 const LEAST_LENGTH = 3;
 const MODIFIERS = new Set(["Shift", "CapsLock", "AltGraph", "Control", "Alt", "Meta"]);
@@ -15,7 +17,7 @@ export function listenToKeys({ onKey, onScan }) {
   document.addEventListener("keydown", (event) => {
     if (MODIFIERS.has(event.key)) return; // scanners press Shift for capital letters
     if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
-    if (event.target.closest?.("input, select, textarea")) return;
+    if (isTyping(event.target)) return;
     const inDialog = document.querySelector("dialog[open]") !== null;
     const quick = event.timeStamp - last <= SCANNER_GAP_MS;
     clearTimeout(waiting);

@@ -256,3 +256,9 @@ export function setName(button, text) {
   setText(button.querySelector(".name"), text);
   label(button, text);
 }
+
+/** Whether what is typed belongs to a field. One in a dialog that was closed has the focus until the screen is drawn next. */
+export function isTyping(target) {
+  const field = target.closest?.("input, select, textarea");
+  return Boolean(field) && (field.closest("dialog")?.open ?? true);
+}
