@@ -117,7 +117,7 @@ def test_a_video_file_is_taken_over_as_it_is(
 
 
 ENDLESS = """
-import sys, time
+import signal, sys, time
 import numpy as np
 from stormpsr.data import sources
 from stormpsr.data.sources import Frame
@@ -131,6 +131,7 @@ def endless(self, start=0):
         time.sleep(0.002)
 
 sources.Camera.frames = endless
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have switched it off
 from stormpsr.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
