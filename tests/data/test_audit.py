@@ -179,7 +179,7 @@ def test_a_start_that_is_not_the_variants_is_a_warning(audit_of: AuditOf) -> Non
     assert found == [("warning", RAW, None, "starts in state 100, but variant 'build' starts in 000")]
 
 
-def test_a_state_that_the_order_forbids_is_an_error(audit_of: AuditOf) -> None:
+def test_a_state_that_the_order_forbids_is_a_warning(audit_of: AuditOf) -> None:
     ordered = Procedure(
         name="pair",
         components=(Component("foot"), Component("pole")),
