@@ -145,3 +145,16 @@ def test_without_weights_or_with_those_of_another_procedure_it_says_what_to_do(l
     write_arrays(tmp_path / PARAMETERS_FILE, **weights, features=np.array("x"))
     with pytest.raises(InputError, match="no weights of this version"):
         load_weights(tmp_path / PARAMETERS_FILE, 3)
+
+
+def test_fitting_takes_one_thread_and_gives_the_others_back(lamp: Procedure, teach: Callable[..., Any]) -> None:
+    torch = pytest.importorskip("torch")
+    from stormpsr.decoding.recurrent_fit import fit_recurrent
+
+    before, meanwhile = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        fit_recurrent([teach(lamp, 0)], lamp, steps=2, on_progress=lambda *_: meanwhile.append(torch.get_num_threads()))
+        assert (meanwhile, torch.get_num_threads()) == ([1, 1], 3)
+    finally:
+        torch.set_num_threads(before)

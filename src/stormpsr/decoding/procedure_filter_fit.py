@@ -11,7 +11,8 @@ Shape legend: as in `procedure_filter`; N chunks, T predictions of a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,6 +67,18 @@ class _Chunks:
         return found
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrices are so small that threads wait for each other longer than they compute: two take three times as long."""
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n)
+
+
+@one_thread()
 def fit_filter(
     recordings: Sequence[LabelledRecording],
     procedure: Procedure,

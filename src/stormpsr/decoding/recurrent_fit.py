@@ -17,7 +17,7 @@ from torch import Tensor
 from stormpsr.decoding.decisions import Floats
 from stormpsr.decoding.predictions import LabelledRecording, OnSteps
 from stormpsr.decoding.procedure_filter import FEATURES, concatenate, with_component
-from stormpsr.decoding.procedure_filter_fit import CHUNK, CHUNKS_AT_ONCE, Table, drop_networks
+from stormpsr.decoding.procedure_filter_fit import CHUNK, CHUNKS_AT_ONCE, Table, drop_networks, one_thread
 from stormpsr.decoding.recurrent import SHAPES, Surroundings, context_of, read_out, recurrent_step, shape_of
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -26,6 +26,7 @@ _STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 300, 0.01, 0.02
 _LEAST_PROBABILITY = 1e-4
 
 
+@one_thread()
 def fit_recurrent(
     recordings: Sequence[LabelledRecording],
     procedure: Procedure,
