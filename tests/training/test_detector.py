@@ -13,12 +13,13 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor, nn
 
-from stormpsr.data.annotated_frames import FrameSet, read_frames
+from stormpsr.data.annotated_frames import FrameSet, images_of, read_frames
 from stormpsr.data.frame_cache import FrameCache
 from stormpsr.data.images import Placement
 from stormpsr.detectors.base import Batch, Detection, StepTrainedDetector
 from stormpsr.detectors.compact import CompactDetector
-from stormpsr.detectors.registry import make_detector
+from stormpsr.detectors.known_views import KNOWN_VIEWS_FILE
+from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
 from stormpsr.files import only_user
 from stormpsr.procedure.model import Procedure
@@ -190,6 +191,20 @@ def test_what_was_measured_is_kept_with_the_detector(frames: FrameSet, tmp_path:
     kept = json.loads((tmp_path / "metrics.json").read_text())["training"]
     assert (kept["steps"], kept["batch"]["batch_size"], kept["right"]) == (6, 4, 0.0)
     assert kept["minutes"] == 7
+
+
+def test_what_images_look_like_to_a_compact_detector_is_kept_with_it(
+    frames: FrameSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detector: Any = new_detector(frames.procedure)
+    train_detector(detector, frames, frames, SHORT, folder=tmp_path / "few", options=CPU)
+    assert not (tmp_path / "few" / KNOWN_VIEWS_FILE).exists()  # too few frames to tell
+    monkeypatch.setattr("stormpsr.detectors.known_views._FEWEST_PER_DIMENSION", 0)
+    train_detector(detector, frames, frames, SHORT, folder=tmp_path / "out", options=CPU)
+    loaded: Any = load_detector(tmp_path / "out", device="cpu")
+    (found,) = loaded.detect(list(images_of(frames.readable[:1])), min_confidence=0.0)
+    assert found[0].strangeness is not None
+    assert 0 < found[0].strangeness < 1.5  # it learned from this one
 
 
 def test_validation_looks_through_the_averaged_weights_and_gives_the_own_ones_back(frames: FrameSet) -> None:

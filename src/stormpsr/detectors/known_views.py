@@ -1,4 +1,4 @@
-"""Whether an image looks like those that a detector learned from.
+"""Out-of-distribution (OOD) detection: whether an image looks like those that a detector learned from.
 
 A network that never saw an image without the assembly reads one into whatever it is shown. What its queries find in
 such an image, however, lies far from all that they found in recordings: the distance is Mahalanobis's, from a Gaussian
