@@ -57,6 +57,13 @@ def test_the_split_folder_itself_may_be_given(tmp_path: Path, monkeypatch: pytes
     assert found(Path()) == [("test", "0008")]
 
 
+def test_a_linked_recording_has_the_links_name_and_split_not_those_of_what_it_leads_to(tmp_path: Path) -> None:
+    held_out = make(tmp_path / "all" / "train" / "0001", "PSR_labels.csv")
+    (tmp_path / "folds" / "val").mkdir(parents=True)
+    (tmp_path / "folds" / "val" / "first").symlink_to(held_out, target_is_directory=True)
+    assert found(tmp_path / "folds") == [("val", "first")]
+
+
 def test_a_data_set_that_lies_in_a_folder_called_test_is_not_a_recording(tmp_path: Path) -> None:
     root = tmp_path / "test" / "my_data"
     make(root / "train" / "0001", "PSR_labels.csv")

@@ -93,7 +93,8 @@ def _together(one: Found, other: Found) -> Found:
 
 
 def _walk(folder: Path, split: str | None, depth: int) -> Iterator[Found]:
-    place = folder.resolve()  # so that `.` has a name and a parent, too
+    # so that `.` has a name and a parent, too; a link is called what it is called, not what it leads to
+    place = Path(os.path.abspath(folder))
     own = split_named(place.parent.name) or split
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)

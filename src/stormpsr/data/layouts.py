@@ -6,6 +6,7 @@ may be written in any case, as MECCANO's `Train`. What was downloaded in several
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -135,7 +136,8 @@ def outline_of(root: str | Path, split: str | None = None) -> tuple[Path, list[R
 
 
 def _walk(folder: Path, root: Path, depth: int) -> Iterator[RecordingFolder]:
-    place = folder.resolve()  # so that `.` has a name and a parent, too
+    # so that `.` has a name and a parent, too; a link is called what it is called, not what it leads to
+    place = Path(os.path.abspath(folder))
     split = split_named(place.parent.name)
     recording = RecordingFolder(place.name, split, folder)
     # the root is no recording just because it happens to lie in a folder called `test`
