@@ -90,6 +90,15 @@ def test_latex_is_a_table_and_nothing_else(cli: Call, files: list[str]) -> None:
     assert out.endswith("\\end{tabular}\n")
 
 
+def test_latex_has_the_steps_too_if_they_are_asked_for(cli: Call, files: list[str]) -> None:
+    out = cli("compare", "labels", "late", "table.csv", *files, "--latex", "--per-step").out
+    assert (out.count(r"\begin{tabular}"), out.count(r"\end{tabular}")) == (2, 2)
+    (row,) = [line for line in out.splitlines() if "Install pole" in line]
+    assert row == r"3 & Install pole & 2 & 2 & 1 & 0 & 0 & 0.5 & 0.5 \\"
+    (head,) = [line for line in out.splitlines() if "labels" in line]
+    assert head.count("&") == row.count("&")
+
+
 def test_one_set_or_the_same_one_twice_cannot_be_compared(cli: Call, files: list[str]) -> None:
     assert cli("compare", "labels", "late", *files).is_refusal("only one set", "stormpsr score")
     assert cli("compare", "labels", "late", "./late", *files).is_refusal("given twice")

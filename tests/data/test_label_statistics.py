@@ -47,6 +47,21 @@ def test_states_and_gaps_are_counted(labels: Path, lamp: Procedure) -> None:
     assert found.mean_seconds is None
 
 
+def test_states_that_no_file_has_are_not_counted_as_none(
+    tmp_path: Path, lamp: Procedure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "PSR_labels.csv").write_text("10.jpg,0,\n")
+    lamp.save(tmp_path / "procedure.yaml")
+    found = label_statistics(tmp_path, lamp).splits["no split"]
+    assert (found.n_states, found.n_listed_states, found.n_wrong_states, found.incorrect) == (None,) * 4
+    from stormpsr.cli.main import main
+
+    assert main(["labels", "stats", str(tmp_path)]) == 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["states"]]
+    assert row == ["states", "–"]
+
+
 def test_the_distribution_is_plotted(labels: Path, lamp: Procedure, tmp_path: Path) -> None:
     path = tmp_path / "steps.svg"
     plot_label_distribution(label_statistics(labels, lamp), lamp, path)

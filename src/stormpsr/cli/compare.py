@@ -35,7 +35,7 @@ def compare_command(
     level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")] = 0.95,
     draws: Annotated[int, typer.Option(min=100, max=1_000_000, help="Bootstrap draws.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the draws.")] = 0,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs) instead of text.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs) instead of text.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare sets of predictions: differences of POS, F1 and delay.
@@ -45,7 +45,7 @@ def compare_command(
     Example: stormpsr compare recordings/ baseline/ mine.csv --procedure industreal --split test
     """
     from stormpsr.data.labels import Note
-    from stormpsr.evaluation.compare import compare, latex_table
+    from stormpsr.evaluation.compare import compare, latex_steps_table, latex_table
     from stormpsr.evaluation.score_files import score_files, set_names
 
     if len(events) < 2:
@@ -70,7 +70,9 @@ def compare_command(
         scored = {name: summary.to_dict()["all"] for name, summary in summaries.items()}
         print_json({"scores": scored, "comparisons": [comparison.to_dict() for comparison in comparisons]})
     elif latex:
-        typer.echo(latex_table({name: summary.all for name, summary in summaries.items()}, comparisons), nl=False)
+        tables = [latex_table({name: summary.all for name, summary in summaries.items()}, comparisons)]
+        tables += [latex_steps_table(comparison) for comparison in comparisons] if per_step else []
+        typer.echo("\n".join(tables), nl=False)
     else:
         _print(summaries, comparisons, per_step=per_step)
 

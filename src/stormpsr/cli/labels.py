@@ -92,7 +92,8 @@ def stats(
     """Count steps, errors and states.
 
     Correct completions, installations, removals and incorrect installations, how far apart completions are, and how
-    many states the assembly goes through; by split, and by step.
+    many states the assembly goes through; by split, and by step. What no file says is a dash. In MECCANO's published
+    files there are 391 correct completions and 16 incorrect ones, where the paper counts 431 and 30.
 
     Example: stormpsr labels stats data/meccano_psr --procedure meccano --plot distribution.png
     """
@@ -131,9 +132,9 @@ def _print_statistics(found: LabelStatistics, title: str) -> None:
     ):
         rows.append([name, *(_spread(getattr(own, key)) for own in splits)])
     rows += [
-        ["states", *(own.n_states for own in splits)],
-        ["  that have a class", *(own.n_listed_states for own in splits)],
-        ["  with a wrong part", *(own.n_wrong_states for own in splits)],
+        ["states", *(number(own.n_states, 0) for own in splits)],
+        ["  that have a class", *(number(own.n_listed_states, 0) for own in splits)],
+        ["  with a wrong part", *(number(own.n_wrong_states, 0) for own in splits)],
         ["mean length (s)", *(number(own.mean_seconds, 1) for own in splits)],
     ]
     print_table(title, ["", *found.splits], rows, right=range(1, 1 + len(splits)))

@@ -51,9 +51,9 @@ class SplitStatistics:
     removed: Spread  # and the removals
     incorrect: Spread | None  # incorrect installations; None where no file has them
     seconds_between: tuple[float, ...]  # deciles of the time from one completion to the next
-    n_states: int  # different states of the assembly
-    n_listed_states: int  # of these, the states that have a class
-    n_wrong_states: int  # and those with a wrong part
+    n_states: int | None  # different states of the assembly; None where no file has states
+    n_listed_states: int | None  # of these, the states that have a class
+    n_wrong_states: int | None  # and those with a wrong part
     mean_seconds: float | None  # of a recording; None where nobody says how long they are
 
 
@@ -128,6 +128,7 @@ def _summarise(group: Sequence[_Labels], procedure: Procedure) -> SplitStatistic
     wrong = [own.incorrect for own in group if own.incorrect is not None]
     states = frozenset[StateBits]().union(*(own.states for own in group))
     listed = {state.bits for state in procedure.states if state.bits is not None}
+    known = any(own.states for own in group)  # a file of states has one at least
     lengths = [own.n_frames / own.fps for own in group if own.n_frames is not None]
     return SplitStatistics(
         n_recordings=len(group),
@@ -136,9 +137,9 @@ def _summarise(group: Sequence[_Labels], procedure: Procedure) -> SplitStatistic
         removed=Spread.of([own.count(StepKind.REMOVE) for own in kinds]),
         incorrect=Spread.of([len(own) for own in wrong]) if wrong else None,
         seconds_between=_deciles(gap for own in group for gap in _gaps(own)),
-        n_states=len(states),
-        n_listed_states=len(states & listed),
-        n_wrong_states=sum(-1 in bits for bits in states),
+        n_states=len(states) if known else None,
+        n_listed_states=len(states & listed) if known else None,
+        n_wrong_states=sum(-1 in bits for bits in states) if known else None,
         mean_seconds=float(np.mean(lengths)) if len(lengths) == len(group) else None,
     )
 

@@ -205,6 +205,23 @@ def latex_table(groups: Mapping[str, GroupSummary], comparisons: Sequence[Compar
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
+def latex_steps_table(comparison: Comparison) -> str:
+    """The steps of two sets for a paper (booktabs): how often each was found and reported falsely, and how late."""
+    columns = ("found", "false", r"$\tau$ [s]")
+    lines = [
+        r"\begin{tabular}{r l r *{6}{r}}",
+        r"\toprule",
+        " & ".join(["", "", "", *(rf"\multicolumn{{2}}{{c}}{{{name}}}" for name in columns)]) + r" \\",
+        " & ".join(["id", "step", "labels", *map(latex_text, comparison.names * len(columns))]) + r" \\",
+        r"\midrule",
+    ]
+    for step in comparison.steps:
+        counts = [str(count) for count in (step.n_labels, *step.found, *step.false)]
+        delays = [latex_number(delay, METRICS["delay_seconds"][1]) for delay in step.delay_seconds]
+        lines.append(" & ".join([str(step.step_id), latex_text(step.description), *counts, *delays]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
 def _best(metric: MetricName, groups: Iterable[GroupSummary]) -> float | None:
     known: list[float] = [value for group in groups if (value := getattr(group, metric)) is not None]
     if len(known) < 2:
