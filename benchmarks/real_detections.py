@@ -3,10 +3,16 @@
     python benchmarks/real_detections.py industreal_test
     python benchmarks/real_detections.py industreal_test --perfect
     python benchmarks/real_detections.py industreal_train --perfect
+    python benchmarks/real_detections.py industreal_test --behaviour
+    python benchmarks/real_detections.py data/vehicle --split test --behaviour --detections detections/test
 
 The folder holds a folder per recording, `PARTICIPANT_VARIANT_...`, with `detections.csv`, `PSR_labels.csv` and, if the
 annotated boxes are there, `boxes.csv`, which says in which recordings something is wrong (the error state). `--perfect`
 takes the annotated boxes for detections of confidence 0.9: a detector that is never wrong.
+
+`--behaviour` scores no decoder: it says how often the detector sees something, how often it is right, and how sure it
+is, beside what people could see. It also takes a data set of recordings, with the detections that `stormpsr detect run
+... --out DIR` wrote. Detections under --min-confidence are left out: the published ones begin at 0.25.
 
 A method with a grid is chosen by F1 (then POS) on all participants but one, and scored on that one, in turn. The filter
 has nothing to choose: its built-in parameters are used as they are.
@@ -14,7 +20,8 @@ has nothing to choose: its built-in parameters are used as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -23,9 +30,11 @@ import numpy as np
 
 from script import errors_in_one_line, make_parser, print_table
 from stormpsr import Procedure, Scores, StateDetection, StepEvent, decode, score
+from stormpsr.data.annotated_frames import boxes_file, read_boxes
 from stormpsr.data.detection_csv import read_detections
 from stormpsr.data.events import completions
 from stormpsr.data.labels import read_steps
+from stormpsr.data.layouts import SPLITS, find_recordings, read_about
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol
 from stormpsr.procedure.model import StateKind
@@ -148,12 +157,122 @@ def difference(one: Row, other: Row, rows: Sequence[int]) -> Iterator[str]:
         yield f"{gap:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
+# ---------------------------------------------------------------------- what a detector is like
+@dataclass(frozen=True)
+class Looked:
+    """A recording, frame by frame: what people could read in it, and what a detector said."""
+
+    n_frames: int  # frames that were looked at
+    fps: float  # of these
+    boxes: Mapping[int, int]  # frame -> state class
+    said: Mapping[int, tuple[int, float]]  # frame -> state class and confidence
+
+    @classmethod
+    def of(
+        cls,
+        n_frames: int,
+        fps: float,
+        step: int,
+        boxes: Iterable[tuple[int, int]],
+        detections: Sequence[StateDetection],
+        least: float,
+    ) -> Looked:
+        """Of every `step`th frame; the first detection of a frame counts, as it is the most confident one."""
+        numbers = range(0, n_frames, step)
+        said: dict[int, tuple[int, float]] = {}
+        for own in detections:
+            if own.frame in numbers and own.confidence >= least:
+                said.setdefault(own.frame, (own.state_class, own.confidence))
+        return cls(len(numbers), fps / step, {frame: own for frame, own in boxes if frame in numbers}, said)
+
+
+def read_looked(folder: Path, procedure: Procedure, given: Namespace) -> list[Looked]:
+    """Of recordings with `detections.csv`, or of a data set and a folder of detections."""
+    if given.detections is None:
+        if not (own := [path for path in sorted(folder.iterdir()) if (path / "detections.csv").is_file()]):
+            raise InputError("there are no detections.csv", path=folder, cure="give a folder of them: --detections DIR")
+        return [
+            Looked.of(
+                int((path / "n_frames.txt").read_text()),
+                procedure.fps,
+                given.every,
+                [(box.frame, box.state_class) for box in read_detections(path / "boxes.csv", procedure)],
+                read_detections(path / "detections.csv", procedure),
+                given.min_confidence,
+            )
+            for path in own
+        ]
+    found = []
+    for recording in find_recordings(folder, given.split):
+        path, about = given.detections / f"{recording.name}.csv", read_about(recording.path)
+        boxes, n_frames = boxes_file(recording, None), recording.n_frames()
+        if boxes is None or n_frames is None:
+            raise InputError("frames or boxes are missing", path=recording.path)
+        if not path.is_file():
+            raise InputError("there is no such file", path=path, cure="make it with 'stormpsr detect run'")
+        step = max(given.every, about.frame_step)
+        boxed = [(box.frame, box.state_class) for box in read_boxes(boxes, procedure) if box.state_class is not None]
+        seen = read_detections(path, procedure)
+        found.append(Looked.of(n_frames, about.fps or procedure.fps, step, boxed, seen, given.min_confidence))
+    return found
+
+
+def behaviour(recordings: Sequence[Looked], procedure: Procedure) -> list[tuple[str, str]]:
+    """What a detector does, and of how many frames each share is."""
+    error = {state.state_class for state in procedure.states if state.kind is StateKind.ERROR}
+    pairs = [(own.boxes.get(frame), own.said.get(frame)) for own in recordings for frame in {*own.boxes, *own.said}]
+    n_frames = sum(own.n_frames for own in recordings)
+    annotated = [(true, said) for true, said in pairs if true is not None]
+    seen = [(true, said) for true, said in annotated if said is not None]
+    right = [true == said[0] for true, said in seen]
+    sound = [true == said[0] for true, said in seen if true not in error]
+    wrong = [said[0] in error for true, said in seen if true in error]
+    alarms = [said[0] in error for true, said in seen if true not in error]
+    without = [said for true, said in pairs if true is None]
+    sure = [said[1] for _, said in pairs if said is not None]
+    sure_right, sure_wrong = (
+        [said[1] for true, said in seen if (true == said[0]) is is_right] for is_right in (True, False)
+    )
+
+    def share(part: int, whole: int) -> str:
+        return f"{100 * part / whole:.1f} % ({part} of {whole})" if whole else "–"
+
+    def median(values: Sequence[float]) -> str:
+        return f"{np.median(values):.2f}" if values else "–"
+
+    return [
+        ("recordings, frames looked at", f"{len(recordings)}, {n_frames}"),
+        ("frames with an annotated box", share(len(annotated), n_frames)),
+        ("frames with a detection", share(len(sure), n_frames)),
+        ("frames without a box that have a detection", share(len(without), n_frames - len(annotated))),
+        ("annotated frames that are detected", share(len(seen), len(annotated))),
+        ("of these, the right state", share(sum(right), len(seen))),
+        ("of these, without those that show an error", share(sum(sound), len(sound))),
+        ("detected frames that show an error, called so", share(sum(wrong), len(wrong))),
+        ("detected frames of a right state, called an error", share(sum(alarms), len(alarms))),
+        ("confidence, median", median(sure)),
+        ("where the state is right", median(sure_right)),
+        ("where it is not", median(sure_wrong)),
+    ]
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--procedure", default="industreal", help="name or file (default: industreal)")
     parser.add_argument("--perfect", action="store_true", help="the annotated boxes are the detections")
+    parser.add_argument("--behaviour", action="store_true", help="what the detector is like, instead of decoders")
+    parser.add_argument("--detections", type=Path, metavar="DIR", help="with --behaviour: NAME.csv of a data set")
+    parser.add_argument("--split", choices=SPLITS, help="with --detections: which recordings of the data set")
+    parser.add_argument("--every", type=int, default=1, help="with --behaviour: every so many frames only")
+    parser.add_argument("--min-confidence", type=float, default=0.25, help="with --behaviour (default: 0.25)")
     given = parser.parse_args(words)
+    if given.behaviour:
+        with errors_in_one_line():
+            procedure = Procedure.load(given.procedure)
+            told = behaviour(read_looked(given.folder, procedure, given), procedure)
+        print_table((str(given.folder), ""), told)
+        return
     with errors_in_one_line():
         procedure = Procedure.load(given.procedure)
         recordings = read_recordings(given.folder, procedure, perfect=given.perfect)

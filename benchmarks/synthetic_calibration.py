@@ -6,6 +6,9 @@ Simulates recordings and measures what can be seen in every frame, without writi
     python benchmarks/synthetic_calibration.py vehicle industreal --recordings 10
     python benchmarks/synthetic_calibration.py gearbox meccano --recordings 4
     python benchmarks/synthetic_calibration.py vehicle quick --recordings 6 --occlusion 0 0.25 0.5 0.75 1
+    python benchmarks/synthetic_calibration.py vehicle industreal --recordings 60 --labels plans
+
+`--labels DIR` measures nothing: it writes the labels of what people would do, for `stormpsr labels stats DIR`.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from multiprocessing import get_context
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from script import errors_in_one_line, make_parser
-from stormpsr.data.labels import StateTimeline
+from stormpsr.data.labels import STATES_FILE, StateTimeline, write_states
+from stormpsr.data.layouts import RECORDING_FILE
+from stormpsr.errors import InputError
+from stormpsr.files import write_json
 from stormpsr.synthetic.choreography import simulate
 from stormpsr.synthetic.overview import REAL, RecordingMetrics, compare, metrics, summarise_set
 from stormpsr.synthetic.product import Product
@@ -46,6 +53,20 @@ def one(job: Job) -> RecordingMetrics:
     return metrics(product.procedure, StateTimeline.from_dense(timeline.states_FC()), seen, timeline.fps)
 
 
+def write_labels(folder: Path, name: str, profile: str, seeds: Sequence[int]) -> None:
+    """The labels of simulated recordings, which nobody draws."""
+    product = Product.load(name)
+    variants = list(product.procedure.variants.values())
+    for seed in seeds:
+        variant = variants[seed % len(variants)]
+        _, timeline, _ = simulate(product, variant, profile_named(profile), seed=seed)
+        own = folder / f"{seed:03d}_{variant.name}"
+        own.mkdir(parents=True)
+        write_states(own / STATES_FILE, StateTimeline.from_dense(timeline.states_FC()), product.procedure)
+        write_json(own / RECORDING_FILE, {"fps": timeline.fps, "n_frames": timeline.n_frames})
+    product.procedure.save(folder / "procedure.yaml")
+
+
 def thinned(timeline: Timeline, every: int) -> Timeline:
     """Every so many frames of a timeline, at as many frames per second less."""
     kept = {
@@ -67,10 +88,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=1, help="measure every so many frames only")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--labels", type=Path, metavar="DIR", help="write labels into this new folder, measure nothing")
     arguments = parser.parse_args(words)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.recordings)
     with errors_in_one_line():
         Product.load(arguments.product)
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.recordings)
+        if arguments.labels and arguments.labels.exists():
+            raise InputError("the output is there already", path=arguments.labels, cure="choose a new folder")
+    if arguments.labels:
+        write_labels(arguments.labels, arguments.product, arguments.profile, seeds)
+        return
     real = REAL.get("industreal" if arguments.profile == "quick" else arguments.profile)
     for occlusion in arguments.occlusion:
         start = time.time()

@@ -179,3 +179,78 @@ def test_a_recording_is_measured_without_images(script: Importer) -> None:
     found = script("synthetic_calibration").one(("vehicle", "quick", 0, 32, 0.5, 60))
     assert len(found.step_frames) > 1
     assert found.step_frames[-1] < found.n_frames == len(found.readable_F)
+
+
+def test_labels_of_a_profile_are_written_without_drawing(
+    script: Importer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stormpsr.data.label_statistics import label_statistics
+
+    words = ["vehicle", "quick", "--recordings", "2", "--labels", str(tmp_path / "plans")]
+    script("synthetic_calibration").main(words)
+    found = label_statistics(tmp_path / "plans", Procedure.load(tmp_path / "plans" / "procedure.yaml"))
+    own = found.splits["no split"]
+    assert own.n_recordings == 2
+    assert own.completed.mean > 1
+    assert own.mean_seconds is not None
+    assert own.mean_seconds > own.seconds_between[0]
+    with pytest.raises(SystemExit, match="there already"):
+        script("synthetic_calibration").main(words)
+
+
+# ---------------------------------------------------------------------- what a detector is like
+CLASSES = {0: 1, 1: 1, 2: 23, 3: 23, 4: 2}  # frame -> annotated class of IndustReal; 23 is the error state
+SAID = [(0, 1, 0.9), (0, 2, 0.3), (1, 2, 0.8), (2, 23, 0.5), (3, 1, 0.7), (7, 1, 0.6), (8, 1, 0.2)]
+BEHAVIOUR = {
+    "recordings, frames looked at": "1, 10",
+    "frames with an annotated box": "50.0 % (5 of 10)",
+    "frames with a detection": "50.0 % (5 of 10)",
+    "frames without a box that have a detection": "20.0 % (1 of 5)",
+    "annotated frames that are detected": "80.0 % (4 of 5)",
+    "of these, the right state": "50.0 % (2 of 4)",
+    "of these, without those that show an error": "50.0 % (1 of 2)",
+    "detected frames that show an error, called so": "50.0 % (1 of 2)",
+    "detected frames of a right state, called an error": "0.0 % (0 of 2)",
+    "confidence, median": "0.70",
+    "where the state is right": "0.70",
+    "where it is not": "0.75",
+}
+
+
+def _behaviour(out: str) -> dict[str, str]:
+    cells = [line.strip("|").split("|") for line in out.splitlines()[2:]]
+    return {name.strip(): value.strip() for name, value in cells}
+
+
+def test_what_a_detector_is_like_is_counted(
+    script: Importer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "real" / "01_assy_0_1"
+    own.mkdir(parents=True)
+    rows = [f"x,{frame},{number},1,5,5,2,2" for frame, number in CLASSES.items()]
+    (own / "boxes.csv").write_text("\n".join(rows))
+    (own / "detections.csv").write_text("\n".join(f"x,{f},{c},{sure},5,5,2,2" for f, c, sure in SAID))
+    (own / "n_frames.txt").write_text("10")
+    script("real_detections").main([str(tmp_path / "real"), "--behaviour"])
+    assert _behaviour(capsys.readouterr().out) == BEHAVIOUR
+    script("real_detections").main([str(tmp_path / "real"), "--behaviour", "--every", "2"])
+    assert _behaviour(capsys.readouterr().out)["frames with an annotated box"] == "60.0 % (3 of 5)"
+
+
+def test_what_a_detector_is_like_is_counted_in_a_data_set(
+    script: Importer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same frames, of which a recording holds every fourth."""
+    own = tmp_path / "data" / "test" / "01_assy_0_1"
+    own.mkdir(parents=True)
+    images = [{"id": f, "file_name": f"{4 * f:06d}.jpg", "width": 64, "height": 64} for f in CLASSES]
+    boxes = [{"id": f, "image_id": f, "category_id": c, "bbox": [1, 1, 9, 9]} for f, c in CLASSES.items()]
+    (own / "OD_labels.json").write_text(json.dumps({"images": images, "annotations": boxes}))
+    (own / "PSR_labels.csv").write_text("")
+    (own / "recording.json").write_text(json.dumps({"fps": 10, "n_frames": 40, "frame_step": 4}))
+    (tmp_path / "01_assy_0_1.csv").write_text("\n".join(f"x,{4 * f},{c},{sure},5,5,2,2" for f, c, sure in SAID))
+    words = [str(tmp_path / "data"), "--split", "test", "--behaviour", "--detections"]
+    script("real_detections").main([*words, str(tmp_path)])
+    assert _behaviour(capsys.readouterr().out) == BEHAVIOUR
+    with pytest.raises(SystemExit, match="make it with 'stormpsr detect run'"):
+        script("real_detections").main([*words, str(tmp_path / "nothing")])
