@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -15,6 +18,7 @@ from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.training.data import load_renders, load_training_data
 from stormpsr.training.fit import FitOptions
+from stormpsr.training.plan import check_run, plan_stages, renders_of
 from stormpsr.training.stages import Run, key_frame_sampler, train_encoder
 
 
@@ -60,3 +64,17 @@ def test_renders_are_part_of_every_batch(
     train_encoder(run)
     with pytest.raises(InputError, match="but there are none; give --renders"):
         train_encoder(replace(run, renders=None, folder=tmp_path / "other"))
+
+
+def test_a_dry_run_counts_the_renders_that_it_would_decode(
+    folder: Path, lamp: Procedure, world: Path, settings_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_config(settings_text, where="tiny", overrides=["key_frames.n_syn=2"])
+    data, renders = load_training_data(world, config), load_renders([folder], lamp)
+    run = Run(config, data, tmp_path / "run", renders=renders, options=FitOptions(device="cpu"))
+    decoded = 8 * 32 * 32 * 3  # the recordings have that size already, and are not decoded
+    assert plan_stages(run, ["encoder"], perf_counter).cache_bytes == decoded
+    assert len(renders_of(run, ["temporal", "joint"])) == 0
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=decoded - 1))
+    with pytest.raises(InputError, match="the disk is full"):
+        check_run(run, ["encoder"], skip_finished=False)

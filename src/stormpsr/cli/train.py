@@ -179,5 +179,5 @@ def _show_plan(run: Run, names: list[StageName], as_json: bool, *, skip_finished
     )
     total = sum(stage.minutes for stage in plan.stages)
     typer.echo(
-        f"about {total:.0f} minutes without validation; {plan.cache_bytes / 1e6:.0f} MB of decoded frames to be written"
+        f"about {total:.0f} minutes without validation; {plan.cache_bytes / 1e6:.0f} MB of decoded images to be written"
     )

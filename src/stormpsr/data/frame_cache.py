@@ -93,11 +93,15 @@ class FrameCache:
         if not isinstance(found, dict) or any(found.get(key) != value for key, value in about.items()):
             return []
         frames = found.get("frames")
-        return "all" if frames == "all" else [int(number) for number in frames or ()]
+        if frames == "all":
+            return "all"
+        # of something else, or damaged: then it is made again
+        return frames if isinstance(frames, list) and all(type(number) is int for number in frames) else []
 
-    def missing_bytes(self, sources: Iterable[FrameSource]) -> int:
-        """How much disk the frames that are not there yet will take."""
-        files = [self.rows(source) for source in sources if not self.has_files(source)]
+    def missing_bytes(self, sources: Iterable[FrameSource], some: Iterable[tuple[FrameSource, Numbers]] = ()) -> int:
+        """How much disk the frames that are not there yet will take: all of sources, and `some` of others."""
+        wanted: list[tuple[FrameSource, Numbers]] = [*((source, "all") for source in sources), *some]
+        files = [self.rows(source, numbers) for source, numbers in wanted if not self.has_files(source)]
         return sum((rows.n_rows - rows.rows_done()) * rows.row_bytes for rows in files)
 
     def has_files(self, source: FrameSource) -> bool:
@@ -109,7 +113,7 @@ class FrameCache:
     def _check_files(self, source: ImageFolder, numbers: Numbers, on_progress: OnProgress | None) -> None:
         """Decode images once, so that one that is damaged is named now and not after hours of training."""
         mark = self._checked(source)
-        if mark.is_file() and mark.read_text() == source.fingerprint():
+        if mark.is_file() and mark.read_bytes() == source.fingerprint().encode():
             return
         chosen = source.numbers() if numbers == "all" else sorted(set(numbers))
         for done, _ in enumerate(source.images_at(chosen), start=1):
@@ -125,12 +129,12 @@ class FrameCache:
         """Whether no image of a source needs to be looked at any more."""
         if self.has_files(source):
             mark = self._checked(source)
-            return mark.is_file() and mark.read_text() == source.fingerprint()
+            return mark.is_file() and mark.read_bytes() == source.fingerprint().encode()
         return self.rows(source).is_complete
 
-    def check_room(self, sources: Iterable[FrameSource]) -> None:
+    def check_room(self, sources: Iterable[FrameSource], some: Iterable[tuple[FrameSource, Numbers]] = ()) -> None:
         """Complain if the disk cannot hold them all, before the first is decoded."""
-        check_room(self.folder, self.missing_bytes(sources))
+        check_room(self.folder, self.missing_bytes(sources, some))
 
     def fill(self, source: FrameSource, numbers: Numbers = "all", on_progress: OnProgress | None = None) -> None:
         """Decode and resize what is not there yet. A run that was interrupted is continued."""

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
 from stormpsr.data.recording import Recording
-from stormpsr.data.sources import Video
+from stormpsr.data.sources import FrameSource, Video
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import check_hub
 from stormpsr.models.checkpoint import load_checkpoint
@@ -51,7 +51,7 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
         build_encoder(run.config.encoder)
     if left:
         recordings = recordings_of(run, left)
-        run.cache.check_room(recording.source for recording in recordings)
+        run.cache.check_room((recording.source for recording in recordings), renders_of(run, left))
         check_images([recording for recording in recordings if not run.cache.is_filled(recording.source)])
     return left
 
@@ -111,6 +111,12 @@ def recordings_of(run: Run, names: Sequence[StageName]) -> list[Recording]:
     return list({recording.path: recording for recording in (*needed, *run.data.val)}.values())
 
 
+def renders_of(run: Run, names: Sequence[StageName]) -> Sequence[tuple[FrameSource, Sequence[int]]]:
+    """The renders whose images some stages need."""
+    needed = [name for name in names if name in ("locator", "encoder") and getattr(run.config, f"train_{name}").epochs]
+    return run.renders.sources if run.renders is not None and needed else ()
+
+
 def _trained_on(run: Run, name: StageName) -> Sequence[Recording]:
     if name == "locator":
         return run.data.train
@@ -153,7 +159,7 @@ class RunPlan:
 
     stages: tuple[StagePlan, ...]
     states: tuple[str, ...]  # told apart by the encoder, as "110"
-    cache_bytes: int  # of decoded frames that are still to be written
+    cache_bytes: int  # of decoded frames and renders that are still to be written
     notes: tuple[str, ...]
 
 
@@ -162,7 +168,8 @@ def plan_stages(run: Run, asked: Sequence[StageName], clock: Clock, *, skip_fini
     config = run.config
     names = check_run(run, asked, skip_finished=skip_finished)
     stages = _plan_each(run, names, clock)
-    missing = run.cache.missing_bytes(recording.source for recording in recordings_of(run, names)) if names else 0
+    sources = [recording.source for recording in recordings_of(run, names)] if names else []
+    missing = run.cache.missing_bytes(sources, renders_of(run, names))
     finished = [f"{name} is finished and will be skipped" for name in asked if name not in names]
     samples = "encoder" in names and config.train_encoder.epochs > 0
     notes = (*run.data.notes(config), *(key_frame_sampler(run).notes if samples else ()), *finished)
