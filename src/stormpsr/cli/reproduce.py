@@ -21,7 +21,7 @@ def reproduce_command(
         str,
         typer.Argument(
             metavar="TABLE",
-            help="main, backbones, sampling, windows, key-frames or joint; or a YAML file with rows of settings.",
+            help="main, backbones, sampling, windows, windows-every-4, key-frames or joint; or a YAML file with rows.",
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, with train, val and test.")],
@@ -135,7 +135,7 @@ def _print(result: TableResult) -> None:
     about = result.about
     title = f"{result.title}: {counted(about['test'], 'test recording')}, {counted(len(about['seeds']), 'seed')}"
     titles = [title for title, _ in METRICS.values()]
-    print_table(title, ["", *titles, "paper", "differs"], rows, right=range(1, 6))
+    print_table(title, ["", *titles, f"paper ({about['paper']})", "differs"], rows, right=range(1, 6))
     if result.baseline:
         typer.echo(
             f"differs: POS, F1 and tau, * where the 95 % interval of the difference to {result.baseline!r} leaves out 0"
