@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # how libraries with errors of their own put it; torch only knows that it could not go on
 _FULL_WORDS = ("no space left", "os error 28", "disk quota", "os error 122", "pytorchstreamwriter", "inline_container")
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # some shared disks know nothing of this
 _MOST_ARRAY_BYTES = 2 * 10**9  # that a file may unfold to
 _MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buffers is quicker than one for each
 
@@ -205,12 +206,33 @@ def _take(file: FileIO, path: Path, shown: Path) -> None:
     except (BlockingIOError, FileNotFoundError):
         ours = False  # held by another process, or removed by one that has just ended
     except OSError as error:
-        ours = error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # some shared disks know nothing of this
+        ours = error.errno in _NO_LOCKS
         if not ours:
             raise
     if not ours:
         cure = "wait until it is done, or choose another name"
         raise InputError("another process is writing this", path=shown, cure=cure)
+
+
+@contextmanager
+def holding(file: FileIO) -> Iterator[None]:
+    """Wait until no other process holds an open file, and hold it until the end of the block."""
+    if os.name == "nt":
+        yield
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager
@@ -325,17 +347,24 @@ def _is_running(pid: int) -> bool:
 
 
 # ---------------------------------------------------------------------- reading
-def read_text(path: str | Path, cure: str | None = None) -> str:
-    """A text in UTF-8, with or without the mark that Windows puts before it. `cure` says what to do if it is none."""
+def read_bytes(path: str | Path, cure: str | None = None) -> bytes:
+    """What a file holds. `cure` says what to do if it cannot be read."""
     try:
         _refuse_endless(Path(path))
-        return Path(path).read_bytes().decode("utf-8-sig")
+        return Path(path).read_bytes()
     except FileNotFoundError as error:
         raise InputError("there is no such file", path=path, cure=cure) from error
     except IsADirectoryError as error:
         raise InputError("this is a folder", path=path, cure="give the path of a file") from error
     except OSError as error:
         raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path, cure=cure) from error
+
+
+def read_text(path: str | Path, cure: str | None = None) -> str:
+    """A text in UTF-8, with or without the mark that Windows puts before it. `cure` says what to do if it is none."""
+    content = read_bytes(path, cure)
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError("this is not text in UTF-8", path=path, line=line, cure=cure or "save it as UTF-8") from error
@@ -356,6 +385,11 @@ def _finite(text: str) -> float:
     return number
 
 
+def parse_json(text: str | bytes) -> Any:
+    """JSON as others write it: NaN, Infinity and numbers too large for a float are a `ValueError`, too."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
 def read_json(path: str | Path, cure: str | None = None) -> Any:
     """What a JSON file holds. `cure` says what to do if it is damaged, where there is a better way than mending it.
 
@@ -363,7 +397,7 @@ def read_json(path: str | Path, cure: str | None = None) -> Any:
     """
     text = read_text(path, cure)
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         problem = f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]} (column {error.colno})"
         raise InputError(problem, path=path, line=error.lineno, cure=cure or "mend this line") from error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -136,6 +139,8 @@ def test_pages_carry_a_strict_policy(client: TestClient) -> None:
         {"do": "set", "frame": 3, "component": 3},
         {"do": "set", "frame": 3, "component": 0, "value": 2},
         {"do": "set", "frame": 3, "component": 0, "id": 7},
+        {"do": "set", "frame": 3, "component": 0, "id": "two\u2028lines"},
+        {"do": "set", "frame": 3, "component": 0, "id": "\ud800"},
         {"do": "move", "frame": 3, "component": 0, "to": 5},
         {"do": "box", "frame": 3, "box": [1, 2, 3]},
         {"do": "box", "frame": 3, "box": [1, 2, "3", 4]},
@@ -149,7 +154,7 @@ def test_pages_carry_a_strict_policy(client: TestClient) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(client: TestClient, folder: Path, body: Any) -> None:
-    answer = client.post(f"{PATH}/change", json={"revision": 0, **body}, headers=OURS)
+    answer = client.post(f"{PATH}/change", content=json.dumps({"revision": 0, **body}), headers=OURS)
     assert answer.status_code == 400
     assert answer.json()["error"]
     assert not (folder / LABELS[0]).exists()
@@ -303,6 +308,85 @@ def test_a_damaged_journal_is_named_with_its_line(folder: Path, lamp: Procedure)
         file.write('{"revision":2,"did":"set","patch":{"states":{"4":[1,2]}}}\n')
     with pytest.raises(InputError, match=rf"{JOURNAL_FILE}:3: this is no change"):
         session_of(folder, lamp)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b'{"revision":2,"did":"undo","patch":[]}',
+        b'{"revision":2,"did":"undo","patch":{"shapes":{}}}',
+        b'{"revision":2,"did":"redo","patch":{"marks":{}}}',
+        b'{"revision":NaN,"did":"set","patch":{"marks":{}}}',
+        b'{"revision":2,"did":"box","patch":{"boxes":{"4":[1,2,1e400,4,1]}}}',
+        b'{"revision":2,"did":"box","patch":{"boxes":{"4":[1,2,-3,4,1]}}}',
+        b'{"revision":2,"did":"box","patch":{"boxes":{"4":[1,2,3,4]}}}',
+    ],
+)
+def test_nothing_that_a_journal_may_hold_is_more_than_a_complaint(folder: Path, lamp: Procedure, line: bytes) -> None:
+    session_of(folder, lamp).change({"revision": 0, "do": "set", "frame": 10, "component": 0})
+    with (folder / JOURNAL_FILE).open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(InputError, match=rf"{JOURNAL_FILE}:3: this is no change"):
+        session_of(folder, lamp)
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"revision":0,"did":"sta'])
+def test_boxes_are_kept_where_the_first_change_never_reached_the_disk(
+    write_lamp: Callable[..., Path], lamp: Procedure, begun: bytes
+) -> None:
+    folder = write_lamp("train", "01_build")
+    (folder / JOURNAL_FILE).write_bytes(begun)  # no room for more, or the power went
+    session = session_of(folder, lamp)
+    assert len(session.document.boxes) == 15
+    session.change({"revision": 0, "do": "set", "frame": 2, "component": 0})
+    assert len(session_of(folder, lamp).document.boxes) == 15
+    assert len(json.loads((folder / BOXES).read_text())["annotations"]) == 15
+
+
+def test_a_change_that_finds_no_room_leaves_the_journal_as_it_was(
+    folder: Path, lamp: Procedure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of(folder, lamp)
+    session.change({"revision": 0, "do": "set", "frame": 10, "component": 0})
+    before = (folder / JOURNAL_FILE).read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(InputError, match=rf"{JOURNAL_FILE}: the disk is full"):
+            session.change({"revision": 1, "do": "set", "frame": 20, "component": 1})
+    assert (folder / JOURNAL_FILE).read_bytes() == before
+    assert session.revision == 1
+    session.change({"revision": 1, "do": "set", "frame": 20, "component": 1})  # and there is room again
+    assert session_of(folder, lamp).document.timeline.at(20) == (1, 1, 0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files cannot be held")
+def test_a_change_waits_for_another_program_that_is_writing_one(folder: Path, lamp: Procedure) -> None:
+    import fcntl
+
+    one, other = session_of(folder, lamp), session_of(folder, lamp)
+    one.change({"revision": 0, "do": "set", "frame": 10, "component": 0})
+    other = session_of(folder, lamp)
+    line = (folder / JOURNAL_FILE).read_bytes().splitlines()[1]
+    theirs = json.dumps({**json.loads(line), "revision": 2, "did": "mark", "patch": {"marks": {"labelled_until": 20}}})
+    with (folder / JOURNAL_FILE).open("ab") as file, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        late = pool.submit(other.change, {"revision": 1, "do": "set", "frame": 10, "component": 1})
+        time.sleep(0.3)
+        assert not late.done()
+        file.write(theirs.encode() + b"\n")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_UN)
+        with pytest.raises(InputError, match="another program"):
+            late.result(timeout=60)
+    assert other.revision == 2
+    assert (folder / JOURNAL_FILE).read_bytes().endswith(theirs.encode() + b"\n")
 
 
 # ---------------------------------------------------------------------- videos

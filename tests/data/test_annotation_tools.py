@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,12 +149,44 @@ def test_a_file_with_entities_is_refused_before_anything_is_expanded(cvat: Read)
         (track("<polygon frame='4'/>"), "01_build.xml:3: a shape that is no box: <polygon>"),
         (track("<box frame='4'/>"), "there is no attribute 'xtl'"),
         (track("<box frame='-1'/>"), "frame is '-1', not a whole number"),
+        ('<?xml version="1.0" encoding="utb-8"?>\n<html/>', "01_build.xml:2: this is no file of CVAT"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_line(cvat: Read, text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         cvat(text)
     assert said in str(error.value)
+
+
+def test_a_track_without_boxes_and_boxes_that_belong_to_nothing_say_nothing(cvat: Read) -> None:
+    assert cvat(track()) == []
+    assert cvat(f"<annotations><meta><track>{box_xml(4)}</track></meta></annotations>") == []
+    assert cvat(f"<annotations><meta><image>{box_xml(4)}</image></meta></annotations>") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+@pytest.mark.parametrize("name", ["01_build.xml", "tasks.json"])
+def test_a_pipe_among_a_tools_files_is_refused_and_not_waited_for(
+    tmp_path: Path, folder: RecordingFolder, lamp: Procedure, name: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / name)
+    code = """
+import sys
+from pathlib import Path
+from stormpsr.data.box_exchange import read_exchange
+from stormpsr.data.layouts import RecordingFolder
+from stormpsr.errors import InputError
+from stormpsr.procedure.model import Procedure
+out, folder, procedure = map(Path, sys.argv[1:])
+try:
+    read_exchange(out, Procedure.load(procedure), [RecordingFolder("01_build", None, folder)])
+except InputError as error:
+    print(error)
+"""
+    paths = [str(tmp_path / "out"), str(folder.path), str(folder.path / "procedure.yaml")]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True, timeout=120)
+    assert f"{name}: this is not a file" in done.stdout
 
 
 def test_a_task_that_names_no_recording_says_which_there_are(

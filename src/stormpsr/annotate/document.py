@@ -96,11 +96,19 @@ def patch_to_json(patch: Patch) -> dict[str, dict[str, Any]]:
     return {name: {str(place): plain(value) for place, value in entries.items()} for name, entries in patch.items()}
 
 
+def _box_from_json(value: Sequence[Any]) -> DrawnBox:
+    *sides, is_key = value
+    found = DrawnBox.of(sides, bool(is_key))
+    if not (found.width > 0 and found.height > 0):
+        raise ValueError(f"a box of {found.width} by {found.height} pixels")
+    return found
+
+
 def patch_from_json(content: Mapping[str, Mapping[str, Any]], procedure: Procedure) -> Patch:
     """A patch as the journal has it, every value checked."""
     read: dict[str, Callable[[Any], Any]] = {
         "states": procedure.check_bits,
-        "boxes": lambda value: DrawnBox.of(value[:4], bool(value[4])),
+        "boxes": _box_from_json,
         "marks": lambda value: value,
     }
     found: Patch = {}

@@ -10,6 +10,7 @@ Label files that somebody else has changed meanwhile count: they are taken over 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -50,7 +51,7 @@ from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import Recording, open_recording
 from stormpsr.data.sources import ImageFolder
 from stormpsr.errors import InputError
-from stormpsr.files import flush, naming_full_disk, read_json_object, write_json
+from stormpsr.files import append, holding, naming_full_disk, parse_json, read_bytes, read_json_object, write_json
 from stormpsr.procedure.model import Procedure
 
 JOURNAL_FILE = "annotation.journal.jsonl"
@@ -93,13 +94,11 @@ class Session:
         self._redo: list[Patch] = []
         self._last_id: str | None = None
         self._boxes_are_ours = False
-        if self._journal.is_file():
-            before = self._replay()
-        else:
+        lines = self._whole_lines()
+        if lines:
+            self._reconcile(self._replay(lines))
+        else:  # also where there was no room for the first change, or the power went before it was written
             self.document = Document(self._first_states(), self._boxes_on_disk() or {})
-            self._size, before = 0, self.document
-        if self._size:
-            self._reconcile(before)
 
     def _first_states(self) -> States:
         if self.recording.states is not None:
@@ -107,19 +106,22 @@ class Session:
             return rows_without_repetition(dict(zip(timeline.frames, timeline.states, strict=True)))
         return {0: self.initial or self.procedure.variant().initial}
 
-    def _replay(self) -> Document:
-        """Go through the journal; returned is the document before its last line."""
-        content = self._journal.read_bytes()
+    def _whole_lines(self) -> list[bytes]:
+        """The lines of the journal."""
+        content = read_bytes(self._journal) if self._journal.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]  # a line that was being written when the power went is no line
         if len(whole) < len(content):
             with self._journal.open("r+b") as file:
                 file.truncate(len(whole))
         self._size = len(whole)
-        lines = whole.decode("utf-8").splitlines()
+        return whole.split(b"\n")[:-1]
+
+    def _replay(self, lines: Sequence[bytes]) -> Document:
+        """Go through the journal; returned is the document before its last line."""
         self.document = before = Document(self._first_states())
         for number, line in enumerate(lines, start=1):
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 patch = patch_from_json(entry["patch"], self.procedure)
                 if number == 1:
                     self.document = Document({}, {}, {})
@@ -129,12 +131,15 @@ class Session:
                     before = Document(dict(self.document.states), dict(self.document.boxes), dict(self.document.marks))
                 self._take(entry["did"], patch)
                 self.revision, self._last_id = int(entry["revision"]), entry.get("id")
-            except (ValueError, KeyError, TypeError, InputError) as error:
-                cure = "delete this line and those after it, or the whole journal: the label files are kept"
-                raise InputError(
-                    f"this is no change of an annotation ({error})", path=self._journal, line=number, cure=cure
-                ) from error
+            except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+                raise self._no_change(number, error) from error
+            except InputError as error:
+                raise self._no_change(number, error.problem) from error
         return before
+
+    def _no_change(self, line: int, why: object) -> InputError:
+        cure = "delete this line and those after it, or the whole journal: the label files are kept"
+        return InputError(f"this is no change of an annotation ({why})", path=self._journal, line=line, cure=cure)
 
     def _take(self, did: str, patch: Patch) -> None:
         """A change of the journal, with what it does to the ways back and forth."""
@@ -183,18 +188,19 @@ class Session:
     # ------------------------------------------------------------------ writing
     def _append(self, did: str, patch: Patch, frame: int | None = None, change_id: str | None = None) -> None:
         """Onto the disk first, then into the document."""
-        if self._journal.is_file() and self._journal.stat().st_size != self._size:
-            self._load()
-            raise StaleError("another program has changed this recording", cure="it was read again")
         entry = {"revision": self.revision + 1, "at": _now(), "did": did, "frame": frame, "id": change_id}
         lines = [{**entry, "patch": patch_to_json(patch)}]
         if self._size == 0:
             start: Patch = {"states": dict(self.document.states), "boxes": dict(self.document.boxes), "marks": {}}
             lines.insert(0, {"revision": 0, "did": "start", "patch": patch_to_json(start)})
         text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines).encode()
-        with naming_full_disk(self._journal), self._journal.open("ab") as file:
-            file.write(text)
-            flush(file)
+        with naming_full_disk(self._journal), self._journal.open("ab", buffering=0) as file, holding(file):
+            is_new = os.fstat(file.fileno()).st_size == self._size  # since this program has looked
+            if is_new:
+                append(file, text)
+        if not is_new:
+            self._load()
+            raise StaleError("another program has changed this recording", cure="it was read again")
         self._size += len(text)
         self._take(did, patch)
         self.revision, self._last_id = self.revision + 1, change_id
@@ -274,7 +280,9 @@ class Session:
             raise InputError(
                 f"there is no change {did!r}", cure=f"do is one of: {', '.join(_CHANGES)}, undo, redo, finish"
             )
-        if change_id is not None and (not isinstance(change_id, str) or len(change_id) > 64):
+        if change_id is not None and not (
+            isinstance(change_id, str) and len(change_id) <= 64 and change_id.isprintable()
+        ):
             raise InputError("id is not a short text")
         with self._lock:
             seen = _whole(body, "revision", None)

@@ -27,7 +27,7 @@ from stormpsr.data.labels import STATES_FILE, StateTimeline, read_states
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.sources import frames_of
 from stormpsr.errors import InputError, errors_at
-from stormpsr.files import read_json
+from stormpsr.files import read_bytes, read_json
 from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.yaml_loader import Document, validate
 
@@ -157,19 +157,17 @@ class _CvatFile:
         self.texts: dict[str, str] = {}  # of the elements in `meta`, by their path
         self.images: list[tuple[str, int, list[tuple[str, Box, int]]]] = []  # name, line, boxes
         self._open: list[str] = []
-        self._parser = expat.ParserCreate()
+        self._parser = expat.ParserCreate("utf-8")  # whatever it says of itself
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = lambda name: self._open.pop()
         self._parser.CharacterDataHandler = self._text
         self._parser.StartDoctypeDeclHandler = self._refuse
         self._parser.EntityDeclHandler = self._refuse
         try:
-            self._parser.Parse(path.read_bytes(), True)
+            self._parser.Parse(read_bytes(path, "export it again"), True)
         except expat.ExpatError as error:
             problem = f"this is not XML: {expat.errors.messages[error.code]}"
             raise InputError(problem, path=path, line=error.lineno, cure="export it again") from None
-        except OSError as error:
-            raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", path=path) from None
 
     def _refuse(self, *_: Any) -> None:
         raise self._error("the file has definitions of its own (DOCTYPE)", "export it again: CVAT writes none")
@@ -178,20 +176,21 @@ class _CvatFile:
         return InputError(problem, path=self.path, line=self._parser.CurrentLineNumber, cure=cure)
 
     def _text(self, text: str) -> None:
-        place = "/".join(self._open)
         if self._open[:2] == ["annotations", "meta"]:
+            place = "/".join(self._open)
             self.texts[place] = self.texts.get(place, "") + text
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._open and name != "annotations":
             raise self._error(f"this is no file of CVAT: it begins with <{name}>", "export as 'CVAT for video 1.1'")
-        above, line = self._open[-1] if self._open else "", self._parser.CurrentLineNumber
+        # what lies anywhere else, whatever its name, is for others
+        above, line = self._open[1] if len(self._open) == 2 else "", self._parser.CurrentLineNumber
         self._open.append(name)
         if self._open == ["annotations", "meta", "project"]:
             raise self._error("this is the export of a project", "export its tasks one by one")
-        if above == "annotations" and name == "track":
+        if self._open == ["annotations", "track"]:
             self.tracks.append(_Track(self._attribute(attributes, "label"), line))
-        elif above == "annotations" and name == "image":
+        elif self._open == ["annotations", "image"]:
             self.images.append((self._attribute(attributes, "name"), line, []))
         elif above in ("track", "image") and name != "box" and name != "tag":
             raise self._error(f"a shape that is no box: <{name}>", "annotate with rectangles")
@@ -249,9 +248,10 @@ def read_cvat(path: Path, recordings: ToolRecordings) -> Iterator[ToolBox]:
         recording = recordings.named(path.stem, *names)
     for track in file.tracks:
         placed = sorted(track.boxes, key=lambda entry: entry[0])
-        for (frame, box, outside, line), after in zip(placed, [*placed[1:], None], strict=True):
+        for place, (frame, box, outside, line) in enumerate(placed):
             if outside:
                 continue
+            after = placed[place + 1] if place + 1 < len(placed) else None
             with errors_at(path, line):
                 if after is not None and after[0] == frame:
                     raise InputError(f"two boxes of one track in frame {frame}", cure="delete one of them")
@@ -413,7 +413,7 @@ def _of_video(data: Mapping[str, Any], value: Any, recordings: ToolRecordings) -
 
 def _of_image(data: Mapping[str, Any], value: Any, recordings: ToolRecordings) -> Iterator[ToolBox]:
     read = validate(_Rectangle, Document(_known(value, _Rectangle)))
-    if "recording" in data and isinstance(data.get("frame"), int):
+    if "recording" in data and type(data.get("frame")) is int:  # and not true
         recording, frame = recordings.named(str(data["recording"])), data["frame"]
         if frame not in set(recording.numbers):
             raise InputError(f"there is no image of frame {frame} in {recording.folder.name!r}")
