@@ -239,6 +239,27 @@ def test_a_damaged_image_of_the_right_size_is_named_before_anything_is_read(
         FrameCache(tmp_path / "cache", SIZE).frames(recording.source)
 
 
+@pytest.mark.parametrize("frames", ["some", 3, [1, None], [[1]], {"a": 1}, [1.5]])
+def test_a_header_that_names_no_frames_is_made_again(recording: Recording, tmp_path: Path, frames: object) -> None:
+    cache = FrameCache(tmp_path / "cache", 8)
+    cache.fill(recording.source, [1, 4])
+    header = cache.rows(recording.source, [1, 4]).header_path
+    about = json.loads(header.read_text())
+    assert about["made_from"]["frames"] == [1, 4]
+    header.write_text(json.dumps({**about, "made_from": {**about["made_from"], "frames": frames}}))
+    assert_array_equal(cache.frames(recording.source, [2, 4])[4], letterbox(picture(4), 8)[0])
+
+
+def test_a_mark_that_is_no_text_makes_images_be_looked_at_again(recording: Recording, tmp_path: Path) -> None:
+    cache = FrameCache(tmp_path / "cache", SIZE)
+    cache.frames(recording.source)
+    (mark,) = cache.folder.rglob("*.checked")
+    mark.write_bytes(b"\xff")
+    assert not cache.is_filled(recording.source)
+    cache.frames(recording.source)
+    assert cache.is_filled(recording.source)
+
+
 def test_a_full_cache_reads_no_image_again(recording: Recording, tmp_path: Path) -> None:
     cache = FrameCache(tmp_path / "cache", 8)
     cache.fill(recording.source)

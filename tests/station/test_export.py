@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,56 @@ def finish_clips(bench: Any) -> None:
     while len(bench.records.find("kind = 'correction_clip'")) < wanted:
         bench.see()
         assert time.monotonic() - began < 60
+
+
+def change_row(bench: Any, kind: str, column: str, value: object) -> None:
+    """As somebody does who goes around the triggers."""
+    with closing(sqlite3.connect(bench.records.path, isolation_level=None)) as db:
+        for trigger in ("never_change", "never_remove"):
+            db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+        db.execute(f"UPDATE records SET {column} = ? WHERE kind = ?", (value, kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [
+        ("unit_started", "data", "{}"),
+        ("unit_started", "data", "[]"),
+        ("unit_started", "data", '{"variant": "assy", "serial": "A", "x": NaN}'),
+        ("unit_started", "data", "x"),
+        ("unit_started", "time", "1.5"),
+        ("correction", "data", '{"component": 1, "step_id": 3}'),
+        (
+            "correction",
+            "data",
+            '{"component": 99, "bit": 1, "bit_before": 0, "step_id": 3, "before": {}, "to": "done"}',
+        ),
+        ("correction_clip", "data", "3"),
+        ("correction_clip", "data", "{}"),
+    ],
+)
+def test_records_that_were_changed_are_refused_in_plain_words(
+    bench: Any, tmp_path: Path, kind: str, column: str, value: str
+) -> None:
+    bench.station.start_unit("A-1", None)
+    for _ in range(4):
+        bench.see()
+    bench.station.correct_step(CHASSIS, "done")
+    finish_clips(bench)
+    change_row(bench, kind, column, value)
+    with pytest.raises(InputError, match=r"records\.sqlite: the records cannot be used .*station verify"):
+        export_corrections(bench.folder, tmp_path / "out", bench.procedure)
+    assert not (tmp_path / "out").exists()
+    if kind == "correction_clip":
+        return  # nothing that a station goes on with
+    bench.close()
+    with pytest.raises(InputError, match=r"records\.sqlite: the records cannot be used .*station verify"):
+        bench.open()
+    bench.records.close()
+    change_row(bench, "unit_started", "kind", "forgotten")
+    change_row(bench, "correction", "kind", "forgotten")
+    change_row(bench, "correction_clip", "kind", "forgotten")
+    bench.open()  # what it does not need may be as it is, and it can be closed
 
 
 def test_a_missed_step_becomes_a_recording_in_which_the_part_is_there(bench: Any, tmp_path: Path) -> None:

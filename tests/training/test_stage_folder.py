@@ -55,6 +55,12 @@ def test_a_stage_with_a_setting_that_is_gone_says_so(tmp_path: Path) -> None:
         folder.begin(Config(), resume=True)
 
 
+@pytest.mark.parametrize("config", [1, ["seed"], True])
+def test_a_stage_begun_with_what_are_no_settings_says_so(tmp_path: Path, config: object) -> None:
+    with pytest.raises(InputError, match=r"stage\.json: 'config' is .*, which are no settings; delete the folder"):
+        begun(tmp_path, config=config, finished=False).check(Config(), resume=True)
+
+
 def test_a_stage_is_not_resumed_from_other_networks_than_it_began_from(tmp_path: Path) -> None:
     folder = StageFolder(tmp_path / "temporal")
     folder.begin(Config(), resume=False, began_from="abc")

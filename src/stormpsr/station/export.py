@@ -16,8 +16,6 @@ from that time are left out, and counted.
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -42,7 +40,16 @@ from stormpsr.data.sources import Video
 from stormpsr.errors import InputError
 from stormpsr.files import replacing_folder, write_csv, write_json
 from stormpsr.procedure.model import Procedure, StepKind
-from stormpsr.station.records import EVIDENCE, FILE, Record, open_to_read, utc_seconds
+from stormpsr.station.records import (
+    EVIDENCE,
+    FILE,
+    Record,
+    making_sense_of,
+    open_to_read,
+    record_of,
+    speaking_of,
+    utc_seconds,
+)
 
 PROCEDURE_FILE = "procedure.yaml"
 CORRECTIONS_FILE = "corrections.csv"
@@ -75,15 +82,17 @@ def export_corrections(folder: Path, out: Path, procedure: Procedure) -> Exporte
     found = Exported()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another folder, or delete it")
-    plans = list(_plans(folder, records, procedure, found))
+    with making_sense_of(folder):
+        plans = list(_plans(folder, records, procedure, found))
     if not plans:
         return found
     with replacing_folder(out) as draft:
         for name, clip, begins, history, own in plans:
             images = _images(clip, procedure.fps)
-            state = _timeline(history, begins, len(images), procedure)
             place = draft / "recordings" / "train" / name
-            _write(place, images, state, own, begins, procedure, clip)
+            with making_sense_of(folder):
+                state = _timeline(history, begins, len(images), procedure)
+                _write(place, images, state, own, begins, procedure, clip)
             found.recordings[name] = len(images)
         procedure.save(draft / PROCEDURE_FILE)
     return found
@@ -94,16 +103,9 @@ def _read(folder: Path) -> list[Record]:
     path = folder / FILE
     if not path.is_file():
         raise InputError("there are no records here", path=folder, cure="give the --data folder of a station")
-    try:
-        with closing(open_to_read(path)) as db:
-            rows = db.execute("SELECT id, time, kind, unit, model, data, hash FROM records ORDER BY id").fetchall()
-        return [
-            Record(number, time, kind, unit, model, json.loads(data), seal)
-            for number, time, kind, unit, model, data, seal in rows
-        ]
-    except (sqlite3.DatabaseError, ValueError) as error:
-        cure = f"run: stormpsr station verify {folder}"
-        raise InputError(f"the records cannot be used ({error})", path=path, cure=cure) from error
+    with speaking_of(path), making_sense_of(folder), closing(open_to_read(path)) as db:
+        rows = db.execute("SELECT id, time, kind, unit, model, data, hash FROM records ORDER BY id")
+        return [record_of(row) for row in rows]
 
 
 _Plan = tuple[str, Path, float, "list[_Change]", "list[Record]"]  # name, clip, when it begins, history, corrections

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from stormpsr.errors import InputError
-from stormpsr.files import disk_full, is_disk_full, write_bytes
+from stormpsr.files import disk_full, is_disk_full, parse_json, write_bytes
 
 Wall = Callable[[], float]  # seconds since 1970, UTC
 FILE, EVIDENCE, LOCK = "records.sqlite", "evidence", "station.lock"
@@ -92,7 +92,7 @@ class Records:
         self.folder, self.model, self._wall = folder, model, wall
         self.path, self.evidence = folder / FILE, folder / EVIDENCE
         self._lock = threading.RLock()
-        with _speaking_of(self.path):
+        with speaking_of(self.path):
             self.evidence.mkdir(parents=True, exist_ok=True)
             self._alone = _lock_folder(folder)
             # every commit is forced onto the disk before it counts
@@ -111,7 +111,7 @@ class Records:
 
     def append(self, *entries: Entry) -> list[Record]:
         """Write rows, all or none; when this returns they are on the disk."""
-        with self._lock, _speaking_of(self.path):
+        with self._lock, speaking_of(self.path):
             when, found, before = utc_text(self._wall()), [], self.last_hash
             for number, entry in enumerate(entries, start=self.last_id + 1):
                 text = json.dumps(entry.data, ensure_ascii=False, allow_nan=False)
@@ -127,16 +127,18 @@ class Records:
                     self._db.execute("ROLLBACK")
                 raise
             self.last_id, self.last_hash = self.last_id + len(found), before
-            return [_record(row) for row in found]
+            return [record_of(row) for row in found]
 
     # ------------------------------------------------------------------ reading
     def find(self, where: str = "1", values: Sequence[Any] = (), more: str = "ORDER BY id") -> list[Record]:
         """Rows by a condition in SQL, which is never made of what others sent."""
-        with _speaking_of(self.path), closing(self._read()) as db:
-            return [_record(row) for row in db.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {more}", values)]
+        with speaking_of(self.path), making_sense_of(self.folder), closing(self._read()) as db:
+            return [
+                record_of(row) for row in db.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {more}", values)
+            ]
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with _speaking_of(self.path), closing(self._read()) as db:
+        with speaking_of(self.path), closing(self._read()) as db:
             return db.execute(sql, values).fetchall()
 
     def _read(self) -> sqlite3.Connection:
@@ -145,13 +147,13 @@ class Records:
     # ------------------------------------------------------------------ how far others were told
     def told(self, channel: str) -> int:
         """The row up to which a channel was told; a new channel begins with what comes next."""
-        with self._lock, _speaking_of(self.path):
+        with self._lock, speaking_of(self.path):
             self._db.execute("INSERT OR IGNORE INTO told VALUES (?, ?)", (channel, self.last_id))
             (number,) = self._db.execute("SELECT record FROM told WHERE channel = ?", (channel,)).fetchone()
             return int(number)
 
     def set_told(self, channel: str, record: int) -> None:
-        with self._lock, _speaking_of(self.path):
+        with self._lock, speaking_of(self.path):
             self._db.execute("UPDATE told SET record = ? WHERE channel = ?", (record, channel))
 
     # ------------------------------------------------------------------ evidence
@@ -177,9 +179,13 @@ class Records:
         return n
 
 
-def _record(row: Sequence[Any]) -> Record:
+def record_of(row: Sequence[Any]) -> Record:
     number, when, kind, unit, model, text, seal = row
-    return Record(number, when, kind, unit, model, json.loads(text), seal)
+    data = parse_json(text)
+    utc_seconds(when)
+    if not isinstance(data, dict):
+        raise ValueError(f"record {number} is no table")
+    return Record(number, when, kind, unit, model, data, seal)
 
 
 def _lock_folder(folder: Path) -> sqlite3.Connection:
@@ -205,7 +211,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _speaking_of(path: Path) -> Iterator[None]:
+def speaking_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.DatabaseError, OSError) as error:
@@ -216,7 +222,19 @@ def _speaking_of(path: Path) -> Iterator[None]:
             cure = "choose another folder with --data, or allow writing to it"
             raise InputError("this folder cannot be written to", path=path.parent, cure=cure) from error
         cure = "stop the station and run: stormpsr station verify DIR"
-        raise InputError(f"the records cannot be used ({error})", path=path, cure=cure) from error
+        reason = " ".join(str(error).split())  # SQLite may quote lines of the file
+        raise InputError(f"the records cannot be used ({reason})", path=path, cure=cure) from error
+
+
+@contextmanager
+def making_sense_of(folder: Path) -> Iterator[None]:
+    """Going through rows: one that says nothing this program knows was changed by another, or is damaged."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        cure = f"run: stormpsr station verify {folder}"
+        problem = f"the records cannot be used ({type(error).__name__}: {' '.join(str(error).split())})"
+        raise InputError(problem, path=folder / FILE, cure=cure) from error
 
 
 def _has_no_room(folder: Path) -> bool:

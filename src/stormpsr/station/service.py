@@ -33,7 +33,7 @@ from stormpsr.errors import InputError, StormPSRError
 from stormpsr.procedure.model import Procedure, StateBits, StepKind, Variant, parse_step_words
 from stormpsr.station.alarms import Alarms, CameraStatus, Durations, ImageWatch
 from stormpsr.station.clips import jpeg_of, write_clip
-from stormpsr.station.records import Entry, Record, Records, Wall, utc_seconds, utc_text
+from stormpsr.station.records import Entry, Record, Records, Wall, making_sense_of, utc_seconds, utc_text
 from stormpsr.station.work import Work, log_line
 
 Clock = Callable[[], float]
@@ -160,23 +160,30 @@ class Station:
     # ------------------------------------------------------------------ restart
     def _restore(self) -> None:
         """Go on where the records end."""
-        started = self.records.find("kind = 'unit_started'", more="ORDER BY id DESC LIMIT 1")
-        variant = started[0].data["variant"] if started else None
+        with making_sense_of(self.records.folder):
+            started = self.records.find("kind = 'unit_started'", more="ORDER BY id DESC LIMIT 1")
+            variant = started[0].data["variant"] if started else None
         self.recognizer = self._make_recognizer(variant)
         self.procedure = self.recognizer.procedure
         self.work = Work(self.procedure)
         self.last_work: Work | None = None
+        with making_sense_of(self.records.folder):
+            self._restore_work(started)
+        bits = self.work.bits if self.work.is_running else self.recognizer.variant.initial
+        self.recognizer.restore(bits)  # says now if the method cannot be corrected
+        about = {"what": "started", "version": __version__, "method": self.recognizer.method}
+        self._record(Entry("station", {**about, "source": self.settings.source, "model_name": self.settings.model}))
+
+    def _restore_work(self, started: Sequence[Record]) -> None:
+        """What the records say of the last units, alarms and times."""
         if started:
-            history = self.records.find("unit = ?", (started[0].unit,))
-            self.work = Work.of(self.procedure, history)
+            self.work = Work.of(self.procedure, self.records.find("unit = ?", (started[0].unit,)))
         n_units = self.records.rows("SELECT max(unit) FROM records")[0][0]
         self._n_units = int(n_units or 0)
         if self.work.is_running:
-            self.recognizer.restore(self.work.bits)
             before = self._finished_before(self._n_units)
             self.last_work = self.unit_work(before) if before else None
         else:
-            self.recognizer.restore(self.recognizer.variant.initial)  # says now if the method cannot be corrected
             self.last_work = self.work if started else None
         for record in self.records.find("kind IN ('alarm', 'alarm_closed', 'acknowledged', 'clip')"):
             self.alarms.apply(record)
@@ -187,8 +194,6 @@ class Station:
         kinds = ", ".join(f"'{kind}'" for kind in _LOGGED)
         recent = self.records.find(f"kind IN ({kinds})", more=f"ORDER BY id DESC LIMIT {_LOG}")
         self._log: deque[dict[str, Any]] = deque((log_line(record) for record in recent), maxlen=_LOG)
-        about = {"what": "started", "version": __version__, "method": self.recognizer.method}
-        self._record(Entry("station", {**about, "source": self.settings.source, "model_name": self.settings.model}))
 
     def _finished_before(self, unit: int) -> int | None:
         sql = "SELECT max(unit) FROM records WHERE kind = 'unit_finished' AND unit < ?"

@@ -71,6 +71,7 @@ class Work:
         work = cls(procedure)
         for record in records:
             work.apply(record)
+        procedure.check_bits(work.bits or procedure.variant().initial)
         return work
 
     # ------------------------------------------------------------------ what is
@@ -237,7 +238,7 @@ class Work:
             self.bits[k] = data["bit"]
             self._set(step_id, data["to"], record, data)
         elif record.kind == "undo":
-            last = next(c for c in self.corrections if c.record == data["correction"])
+            last = {correction.record: correction for correction in self.corrections}[data["correction"]]
             self.corrections.remove(last)
             self.bits[last.component] = last.bit_before
             self.steps[last.step_id] = last.before

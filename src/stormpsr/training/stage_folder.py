@@ -56,6 +56,9 @@ class StageFolder:
         begun_with = self._about().get("config")
         if begun_with is None:
             return []
+        if not isinstance(begun_with, str | dict):
+            problem = f"'config' is {str(begun_with)[:40]}, which are no settings"
+            raise InputError(problem, path=self.path / "stage.json", cure="delete the folder")
         try:
             if isinstance(begun_with, str):
                 begun_with = parse_config(begun_with, where=str(self.path / "stage.json"))
