@@ -26,6 +26,7 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import struct
 import sys
 import tempfile
@@ -48,6 +49,7 @@ _STUCK_SECONDS = 40.0  # without a word from a reader that not even a signal rea
 _SHRINKS, _SHRINK_SECONDS = 300, 15.0  # attempts to make an input smaller, before it counts as stuck
 _TOO_MUCH = re.compile(r"unable to allocate|bad.?alloc|insufficient memory|out of memory|not enough memory", re.I)
 KEPT = Path("build/fuzz")
+_MESSAGES = KEPT / f"messages-{os.getpid()}.jsonl"  # of the processes that this one starts
 Files = Mapping[str, bytes]
 
 
@@ -203,6 +205,48 @@ def read_exchange(folder: Path) -> object:
     return found
 
 
+def read_of_tool(folder: Path) -> object:
+    """Boxes of CVAT and Label Studio, which belong to a recording."""
+    from stormpsr.data.box_exchange import read_exchange, write_recording_boxes
+    from stormpsr.data.layouts import RecordingFolder
+
+    found = read_exchange(folder / "boxes", LAMP, [RecordingFolder("01_build", None, folder / "01_build")])
+    write_recording_boxes(found, {"01_build": _out(folder, "")}, replace=True)
+    return found
+
+
+def read_annotation(folder: Path) -> object:
+    """A recording in work: its journal, and labels that others may have changed. Opened twice, it is the same."""
+    from stormpsr.annotate.session import Session
+    from stormpsr.data.layouts import RecordingFolder
+
+    place = _copy(folder / "01_build", _out(folder, "01_build"))
+    try:
+        sessions = [Session(RecordingFolder("01_build", None, place), LAMP) for _ in range(2)]
+    finally:
+        shutil.rmtree(place)
+    _same(*(session.document for session in sessions), "documents")
+    found = [session.to_json() for session in sessions]
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """A folder as it is, pipes and links included: for readers that write into what they read."""
+    shutil.rmtree(target, ignore_errors=True)
+    for path in (source, *sorted(source.rglob("*"))):
+        place = target / path.relative_to(source)
+        if path.is_symlink():
+            place.symlink_to(path.readlink())
+        elif path.is_dir():
+            place.mkdir()
+        elif path.is_fifo():
+            os.mkfifo(place)
+        else:
+            shutil.copyfile(path, place)
+    return target
+
+
 def read_recording(folder: Path) -> object:
     from stormpsr.data.layouts import RecordingFolder
     from stormpsr.data.recording import open_recording
@@ -322,6 +366,122 @@ def read_records(folder: Path) -> object:
     from stormpsr.station.records import verify
 
     return verify(folder)
+
+
+class _Recognizer:
+    """As much of a recogniser as a station needs to begin."""
+
+    def __init__(self, variant: str | None) -> None:
+        self.procedure, self.variant, self.method, self.prediction = LAMP, LAMP.variant(variant), "average", None
+        self.share, self.state = np.zeros(len(LAMP.steps)), self.variant.initial
+
+    def restore(self, bits: Sequence[int]) -> None:
+        if len(bits) != LAMP.n_components or not set(bits) <= {-1, 0, 1}:
+            raise WrongError(f"the state {bits} was accepted")
+
+
+def read_station(folder: Path) -> object:
+    """A station that goes on with its records, and what its page shows then."""
+    from stormpsr.station.records import Records
+    from stormpsr.station.service import Station
+
+    place = _copy(folder, _out(folder, "station"))
+    try:
+        records = Records(place)
+        try:
+            station = Station(_Recognizer, records)  # type: ignore[arg-type]
+            try:
+                shown = station.snapshot()
+            finally:
+                station.close()
+        finally:
+            records.close()
+    finally:
+        shutil.rmtree(place)
+    json.dumps(shown, allow_nan=False)
+    return [station.work.bits, station.unit_counts]
+
+
+def read_corrections(folder: Path) -> object:
+    from stormpsr.station.export import export_corrections
+
+    out = _out(folder, "corrections")
+    shutil.rmtree(out, ignore_errors=True)
+    return export_corrections(folder, out, LAMP)
+
+
+def read_frame_times(folder: Path) -> object:
+    from stormpsr.data.recorder import read_frame_times
+
+    return read_frame_times(folder)
+
+
+def read_frame_cache(folder: Path) -> object:
+    """Decoded frames: what is damaged is made again."""
+    from stormpsr.data.frame_cache import FrameCache
+    from stormpsr.data.sources import ImageFolder
+
+    place, found = _copy(folder / "cache", _out(folder, "cache")), []
+    source = ImageFolder(folder / "01_build" / "rgb")
+    try:
+        for size in (16, tiny.SIZE):  # resized ones are kept; others are looked at once
+            cache = FrameCache(place, size)
+            cache.is_filled(source)
+            found.append(int(cache.frames(source)[source.numbers()[0]].sum()))
+    finally:
+        shutil.rmtree(place)
+    return found
+
+
+def read_downloads(folder: Path) -> object:
+    from stormpsr.data.downloads import check_downloads, link_downloads
+
+    found = check_downloads([folder], LAMP)
+    if not found.errors:
+        out = _out(folder, "linked")
+        shutil.rmtree(out, ignore_errors=True)
+        link_downloads([folder], out, LAMP)
+    return [found.counts(), found.errors, found.notes]
+
+
+def read_known_views(folder: Path) -> object:
+    from stormpsr.detectors.known_views import KnownViews
+
+    views = KnownViews.load(folder)
+    return None if views is None else [views.mean_D.tolist(), views.whiten_DD.tolist(), views.limit]
+
+
+def read_gate(folder: Path) -> object:
+    from stormpsr.recognizer.gate import Gate
+
+    return Gate.load(folder)
+
+
+def read_stage(folder: Path) -> object:
+    from stormpsr.config import parse_config
+    from stormpsr.training.stage_folder import StageFolder
+
+    stage = StageFolder(folder)
+    stage.check(parse_config(tiny.SETTINGS, where="tiny"), resume=True)
+    stage.check_began_from("0123456789abcdef")
+    return stage.is_finished
+
+
+def read_tokens(folder: Path) -> object:
+    from stormpsr.web.security import access_for
+
+    access, _ = access_for("0.0.0.0", None, folder)
+    if not (access.operator and access.viewer):
+        raise WrongError("nobody needs a token")
+    return access
+
+
+def read_weights(folder: Path) -> object:
+    """A backbone's file: its tensors, and nothing that could run."""
+    from stormpsr.models.backbones import create_backbone
+
+    path = str(next(folder.glob("a.*"), folder / "a"))
+    return len(list(create_backbone("test_resnet", image_size=32, out_dim=4, weights=path).parameters()))
 
 
 def read_table(folder: Path) -> object:
@@ -679,6 +839,128 @@ def make_records(folder: Path) -> None:
     records.close()
 
 
+def _of_tool(box_format: str, video: bool = False) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        from stormpsr.data.box_exchange import export_recordings
+        from stormpsr.data.layouts import RecordingFolder
+
+        tiny.write_recording(folder / "01_build", seed=1, n_frames=24, video=video)
+        export_recordings(folder / "boxes", [RecordingFolder("01_build", None, folder / "01_build")], LAMP, box_format)  # type: ignore[arg-type]
+        for place in ("images", "videos"):
+            shutil.rmtree(folder / "boxes" / place, ignore_errors=True)
+
+    return make
+
+
+def make_cvat_images(folder: Path) -> None:
+    tiny.write_recording(folder / "01_build", seed=1, n_frames=24)
+    box = '<box label="{}" source="manual" occluded="0" xtl="2.50" ytl="8" xbr="20.00" ybr="24" z_order="0"></box>'
+    images = [
+        f'<image id="{n}" name="01_build_{n:06d}.png" width="32" height="32">{box.format(label)}</image>'
+        for n, label in ((3, "state 1"), (9, "assembly"))
+    ]
+    head = "<meta><task><name>01_build</name></task></meta>"
+    _text("boxes/a.xml", "\n".join(['<?xml version="1.0"?>', "<annotations>", head, *images, "</annotations>"]))(folder)
+
+
+def make_annotation(folder: Path) -> None:
+    from stormpsr.annotate.session import Session
+    from stormpsr.data.layouts import RecordingFolder
+
+    _recording(folder / "01_build", images=4)
+    session = Session(RecordingFolder("01_build", None, folder / "01_build"), LAMP)
+    for change in ANNOTATED:
+        session.change({"revision": session.revision, **change})
+
+
+ANNOTATED: tuple[dict[str, Any], ...] = (
+    {"do": "set", "frame": 12, "component": 0, "value": -1},
+    {"do": "box", "frame": 0, "box": [2, 3, 20.5, 16]},
+    {"do": "box", "frame": 45, "box": [6, 3, 20, 16]},
+    {"do": "fill", "frame": 15},
+    {"do": "undo"},
+    {"do": "redo"},
+    {"do": "mark", "frame": 40},
+    {"do": "finish"},
+)
+
+
+def make_station(folder: Path) -> None:
+    """Two units, a correction with its clip, one that was taken back, an alarm."""
+    from stormpsr.station.clips import jpeg_of, write_clip
+    from stormpsr.station.records import Entry, Records
+    from stormpsr.station.work import Work
+
+    records, work = Records(folder, wall=iter(range(1_700_000_000, 1_800_000_000)).__next__), Work(LAMP)
+
+    def put(entry: Entry) -> Any:
+        (record,) = records.append(entry)
+        work.apply(record)
+        return record
+
+    rng = np.random.default_rng(0)
+    images = [(n / 10, jpeg_of(tiny.picture(tiny.STATES[1], rng), tiny.SIZE)) for n in range(12)]
+    when = "2023-11-14T22:14:00.000Z"
+    for unit in (1, 2):
+        put(Entry("unit_started", {"serial": f"A-{unit}", "variant": "build"}, unit))
+        said = put(work.entry_of_correction(0, "done", when))
+        write_clip(folder / "evidence" / "clip.mp4", images)
+        told = {"correction": said.id, "clip": "clip.mp4", "seconds_before": 1.0, "files": {}}
+        put(Entry("correction_clip", told, unit))
+        put(work.entry_of_correction(3, "done", when))
+        put(work.entry_of_undo())
+        put(Entry("alarm", {"alarm": "wrong", "step_id": 3, "text": "pole", "picture": None}, unit))
+        for entry in list(work.entries_of_finish(when, "operator")) if unit == 1 else ():
+            put(entry)
+    records.close()
+
+
+def make_frame_cache(folder: Path) -> None:
+    from stormpsr.data.frame_cache import FrameCache
+    from stormpsr.data.sources import ImageFolder
+
+    _recording(folder / "01_build", images=4)
+    source = ImageFolder(folder / "01_build" / "rgb")
+    FrameCache(folder / "cache", 16).frames(source, source.numbers()[1:3])
+    FrameCache(folder / "cache", tiny.SIZE).frames(source)
+
+
+def make_known_views(folder: Path) -> None:
+    from stormpsr.detectors.known_views import KnownViews
+
+    KnownViews(np.zeros(3), np.eye(3), 2.0).save(folder)
+
+
+def make_gate(folder: Path) -> None:
+    from stormpsr.recognizer.gate import Gate
+
+    Gate((0.5, -1.0, 2.0), 0.25).save(folder)
+
+
+def make_stage(folder: Path) -> None:
+    from stormpsr.config import parse_config
+    from stormpsr.training.stage_folder import StageFolder
+
+    config = parse_config(tiny.SETTINGS, where="tiny")
+    StageFolder(folder).begin(config, resume=False, began_from="0123456789abcdef")
+
+
+def _weights(name: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        import safetensors.torch
+        import torch
+
+        from stormpsr.models.backbones import create_backbone
+
+        tensors = create_backbone("test_resnet", image_size=32, out_dim=4, weights="none").state_dict()
+        if name.endswith("pth"):
+            torch.save(tensors, folder / name)
+        else:
+            safetensors.torch.save_file(tensors, folder / name)
+
+    return make
+
+
 STATIONS = "stations:\n  - name: bench-1\n    source: rtsp://127.0.0.1/1\n    too_long: 30\n  - {name: b2, source: 0}\n"
 ALL_NAMES = ".*"
 TARGETS: tuple[Target, ...] = (
@@ -691,10 +973,18 @@ TARGETS: tuple[Target, ...] = (
     Target("coco", make_coco, read_coco, 3),
     Target("coco exchange", make_coco_exchange, read_exchange, 2),
     Target("yolo exchange", make_yolo_exchange, read_exchange, 3),
+    Target("cvat", _of_tool("cvat"), read_of_tool, 2, r"\.xml$"),
+    Target("cvat images", make_cvat_images, read_of_tool, 1, r"\.xml$"),
+    Target("label studio", _of_tool("label-studio"), read_of_tool, 2, r"tasks\.json$"),
+    Target("label studio video", _of_tool("label-studio", video=True), read_of_tool, 2, r"tasks\.json$"),
+    Target("annotation", make_annotation, read_annotation, 2, r"(jsonl|annotation\.json|csv|OD_labels\.json)$"),
+    Target("frame times", _text("frame_times.csv", "000000.jpg,0.0\n000001.jpg,0.1\n"), read_frame_times, 1),
     Target("recording.json", make_recording, read_recording, 1, "recording.json"),
     Target("recording", make_recording, read_recording, 1),
     Target("data set", make_dataset, read_dataset, 2),
+    Target("downloads", make_dataset, read_downloads, 1),
     Target("annotated frames", make_frames, read_frames, 1),
+    Target("frame cache", make_frame_cache, read_frame_cache, 1, "^cache/"),
     Target("procedure", lambda folder: LAMP.save(folder / "procedure.yaml"), read_procedure, 3),
     Target("procedure_info", make_published, read_published, 1),
     Target("product", make_product, read_product, 2),
@@ -731,7 +1021,15 @@ TARGETS: tuple[Target, ...] = (
     Target("rows", make_rows, read_rows, 1),
     Target("filter", make_filter, read_filter, 1),
     Target("recurrent", make_recurrent, read_recurrent, 1),
+    Target("known views", make_known_views, read_known_views, 1),
+    Target("gate", make_gate, read_gate, 1),
+    Target("stage", make_stage, read_stage, 1),
+    Target("tokens", _text("tokens.json", '{"operator": "abcdefghijklmn", "viewer": "opqrstuvwxyz"}'), read_tokens, 1),
     Target("records", make_records, read_records, 1),
+    Target("station", make_station, read_station, 2, "sqlite$"),
+    Target("corrections", make_station, read_corrections, 1),
+    Target("weights pth", _weights("a.pth"), read_weights, 1),
+    Target("weights safetensors", _weights("a.safetensors"), read_weights, 1),
     Target("model yaml", make_model, read_model, 3, r"(yaml|json)$"),
     Target("model tensors", make_model, read_model, 3, "safetensors$"),
     Target("exported model", make_exported, read_model, 3),
@@ -768,7 +1066,14 @@ def damaged(content: bytes, name: str, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if kind == "json" and rng.random() < 0.6:
             content = _damaged_json(content, rng)
-        elif kind in ("json", "yaml", "csv", "txt", "obj"):
+        elif kind == "jsonl" and rng.random() < 0.6:
+            lines = content.split(b"\n")
+            place = rng.randrange(len(lines))
+            lines[place] = _damaged_json(lines[place], rng)
+            content = b"\n".join(lines)
+        elif kind == "sqlite" and rng.random() < 0.6:
+            content = _damaged_rows(content, rng)
+        elif kind in ("json", "jsonl", "yaml", "csv", "txt", "obj", "xml"):
             content = _damaged_text(content, rng)
         elif kind == "npz" and rng.random() < 0.6:
             content = _damaged_arrays(content, rng)
@@ -877,6 +1182,30 @@ def _damaged_json(content: bytes, rng: random.Random) -> bytes:
     else:
         node[key] = [node[key]] * rng.choice((1, 2, 1000))
     return json.dumps(data, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def _damaged_rows(content: bytes, rng: random.Random) -> bytes:
+    """A cell of a table has another value, or a row is missing; the seals are not made anew."""
+    try:
+        with contextlib.closing(sqlite3.connect(":memory:")) as db:
+            db.deserialize(content[:18] + b"\1\1" + content[20:])  # as without a journal beside it
+            for name in ("never_change", "never_remove"):
+                db.execute(f"DROP TRIGGER IF EXISTS {name}")
+            (n,) = db.execute("SELECT count(*) FROM records").fetchone()
+            row = rng.randint(1, max(n, 1))
+            column = rng.choice(("id", "time", "kind", "unit", "model", "data", "data", "data", "hash"))
+            (old,) = db.execute(f"SELECT {column} FROM records WHERE id = ?", (row,)).fetchone()
+            if rng.random() < 0.1:
+                db.execute("DELETE FROM records WHERE id = ?", (row,))
+            else:
+                new = rng.choice((None, 0, -1, 2**62, 1.5, "", "x", b"\xff", "build", "correction", "undo", "step"))
+                if column == "data" and rng.random() < 0.9:
+                    new = _damaged_json(old.encode(), rng).decode("utf-8", "replace")
+                db.execute(f"UPDATE records SET {column} = ? WHERE id = ?", (new, row))
+            db.commit()
+            return db.serialize()
+    except (sqlite3.Error, AttributeError, TypeError):  # damaged before; or a Python that cannot do this in memory
+        return _damaged_bytes(content, rng)
 
 
 def _damaged_arrays(content: bytes, rng: random.Random) -> bytes:
@@ -1182,7 +1511,7 @@ def work(
 
 
 def _tell(board: Any, message: Mapping[str, Any]) -> None:
-    with (KEPT / "messages.jsonl").open("a", encoding="utf-8") as file:
+    with _MESSAGES.open("a", encoding="utf-8") as file:
         file.write(json.dumps(message) + "\n")
 
 
@@ -1198,10 +1527,9 @@ class Outcome:
 def run(target: Target, examples: Path, seed: int, first: int, count: int | None, seconds: float | None) -> Outcome:
     """Run one reader in processes of its own; one that crashes or hangs is replaced and goes on behind that input."""
     outcome = Outcome()
-    messages = KEPT / "messages.jsonl"
     while True:
         KEPT.mkdir(parents=True, exist_ok=True)
-        messages.write_text("")
+        _MESSAGES.write_text("")
         board = mmap.mmap(-1, 8)
         board[0:8] = struct.pack("<q", -1)
         left = None if seconds is None else seconds - outcome.seconds
@@ -1220,7 +1548,9 @@ def run(target: Target, examples: Path, seed: int, first: int, count: int | None
                 os._exit(code)
         status = _watched(child, board)
         done = False
-        for message in map(json.loads, messages.read_text(encoding="utf-8").splitlines()):
+        told = _MESSAGES.read_text(encoding="utf-8").splitlines()
+        _MESSAGES.unlink()
+        for message in map(json.loads, told):
             if "done" in message:
                 outcome.inputs += message["done"]
                 outcome.seconds += message["seconds"]

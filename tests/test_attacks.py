@@ -16,7 +16,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 # what starts at once; the others need seconds to import what they read with
 LIGHT = (
     *("steps", "states", "detections", "centre boxes", "visibility", "coco", "coco exchange", "recording.json"),
-    *("filter", "recurrent", "predictions", "rows", "records"),
+    *("filter", "recurrent", "predictions", "rows", "records", "station", "cvat", "label studio", "annotation"),
+    *("frame times", "frame cache", "known views", "tokens"),
 )
 
 
