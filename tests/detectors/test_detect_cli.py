@@ -163,6 +163,22 @@ def test_a_detector_for_another_procedure_does_not_run(run: Run, lamp_data: Path
     assert "trained for procedure 'lamp'" in err
 
 
+def test_a_model_may_be_named_in_the_place_of_its_detector(
+    run: Run, lamp_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert train(run, lamp_data, tmp_path / "model" / "detector")[0] == 0
+    words = ("--split", "test", "--min-confidence", 0)
+    for number, name in enumerate(("model/detector", "model")):
+        assert run("detect", "run", tmp_path / name, lamp_data, "--out", tmp_path / str(number), *words)[0] == 0
+    assert (tmp_path / "0" / "01_build_test.csv").read_bytes() == (tmp_path / "1" / "01_build_test.csv").read_bytes()
+    assert run("detect", "eval", tmp_path / "model", lamp_data, "--json")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("detect", "run", "vehicle", lamp_data, "--out", "shipped")
+    assert code == 2
+    assert "trained for procedure 'vehicle'" in err  # it is there, but knows no lamps
+    assert "there is no such folder" in run("detect", "run", "nothing", lamp_data, "--out", "none")[2]
+
+
 def test_a_detector_meets_data_of_another_procedure(
     run: Run, lamp_data: Path, tmp_path: Path, meccano: Procedure
 ) -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train, evaluate and run assembly state detectors.", no_args_is_help=True)
 
 Data = Annotated[Path, typer.Argument(help="Folder of recordings with frames, labels and OD_labels.json.")]
-Detector = Annotated[Path, typer.Argument(help="Folder of a trained detector.")]
+Detector = Annotated[
+    Path, typer.Argument(help="Folder of a trained detector, or a model whose detector it is: a folder, or 'vehicle'.")
+]
 MinConfidence = Annotated[float, typer.Option(min=0, max=1, help="Weaker detections are ignored.")]
 
 
@@ -184,6 +186,7 @@ def eval_command(
     from stormpsr.evaluation.detection_metrics import draw_evaluation, read_views, score_detections
 
     options.use_threads(threads)
+    detector = _folder_of(detector)
     loaded: Any = load_detector(detector, device=device)
     if wrong_parts is not None:
         if loaded.kind != "compact":
@@ -240,6 +243,7 @@ def run_command(
     from stormpsr.files import digest
 
     options.use_threads(threads)
+    detector = _folder_of(detector)
     loaded = load_detector(detector, Procedure.load(procedure) if procedure else None, device=device)
     load = partial(load_detector, detector.resolve(), device=device, threads=options.same_threads(threads))
     dataset = options.open_data(data, split, loaded)
@@ -324,6 +328,14 @@ def adopt_command(
     made = Yolov8Detector.adopt(weights, Procedure.load(procedure), image_size=image_size)
     made.save(out)
     answer(as_json, {"folder": str(out), "model": made.config.model}, f"{made.config.model}: {out}")
+
+
+def _folder_of(detector: Path) -> Path:
+    """A detector's folder: the one given, or the one in a model, which may be a shipped one."""
+    from stormpsr.recognizer.model_folder import DETECTOR_FOLDER, resolve_model, shipped_models
+
+    own = resolve_model(detector) / DETECTOR_FOLDER if str(detector) in shipped_models() else detector / DETECTOR_FOLDER
+    return own if own.is_dir() and not (detector / "config.yaml").is_file() else detector
 
 
 def _milliseconds_per_frame(detector: Any, frames: list[Any], most: int = 30) -> float:
