@@ -88,6 +88,8 @@ class Decisions:
             ]
         )
         self._expects = expects
+        steps = [procedure.step(step_id) for step_id in variant.expected]
+        self._installs = [(step.id, step.component_index) for step in steps if step.installs]
         self._needs = procedure.needs
         self._depth = self._needs.depth
         self.reset()
@@ -155,12 +157,11 @@ class Decisions:
         before it, those that a part which is in place needs and that are not there.
         """
         reported_C, found = self.reported_KC[row], []
-        for step_id in self.variant.expected:
-            step = self.procedure.step(step_id)
-            k = step.component_index
-            if not step.installs or reported_C[k] == CORRECT or (row, step_id) in self._skipped:
+        absent_C = marginal_C3[:, ABSENT] > 0.95
+        for step_id, k in self._installs:
+            if not (absent_C[k] or at_the_end) or reported_C[k] == CORRECT or (row, step_id) in self._skipped:
                 continue
-            if at_the_end or (marginal_C3[k, ABSENT] > 0.95 and self._is_needed(k, reported_C)):
+            if at_the_end or self._is_needed(k, reported_C):
                 self._skipped.add((row, step_id))
                 sure = float(1 - marginal_C3[k, CORRECT])
                 found.append(StepEvent(step_id, frame, confidence=sure, source=self._source, kind="skipped"))
