@@ -54,10 +54,11 @@ class Sample:
 
     @classmethod
     def now(cls, frames: int, folder: Path | None = None) -> Sample:
+        """Taken now, and told: a day of frames takes an hour, and may be broken off."""
         gc.collect()
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder else 0
-        return cls(
+        sample = cls(
             frames,
             pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
             len(list(Path("/proc/self/fd").iterdir())),
@@ -65,6 +66,8 @@ class Sample:
             time.process_time(),
             used / 2**20,
         )
+        print(f"{frames:,} frames: {sample}", file=sys.stderr, flush=True)
+        return sample
 
 
 def problems_of(samples: Sequence[Sample]) -> list[str]:
