@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -15,6 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +304,36 @@ def test_two_programs_on_one_recording_notice_each_other(folder: Path, lamp: Pro
     assert other.document.timeline.at(10) == (1, 1, 0)
 
 
+def test_who_comes_late_reads_what_the_other_did_and_changes_nothing_of_it(folder: Path, lamp: Procedure) -> None:
+    one, other = session_of(folder, lamp), session_of(folder, lamp)
+    for number, frame in enumerate((10, 20, 30)):
+        one.change({"revision": number, "do": "set", "frame": frame, "component": number, "value": 1})
+    with pytest.raises(InputError, match="another program"):
+        other.change({"revision": 0, "do": "set", "frame": 5, "component": 0})
+    assert (other.revision, other.document) == (3, one.document)
+    one.change({"revision": 3, "do": "set", "frame": 35, "component": 1, "value": 0})  # nobody was in its way
+    with pytest.raises(InputError, match="another program"):
+        other.change({"revision": 3, "do": "finish"})
+    assert (other.revision, other.document) == (4, one.document)
+
+
+def test_a_folder_that_must_not_be_written_to_is_refused_in_plain_words(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ReadOnly(FileIO):
+        def __init__(self, path: Path, mode: str) -> None:
+            if "a" in mode:
+                raise OSError(errno.EROFS, "Read-only file system", str(path))
+            super().__init__(path, mode)
+
+    monkeypatch.setattr("stormpsr.annotate.session.FileIO", ReadOnly)
+    body = {"revision": 0, "do": "set", "frame": 3, "component": 0}
+    answer = client.post(f"{PATH}/change", json=body, headers=OURS)
+    assert answer.status_code == 400
+    assert "cannot be written: read-only file system" in answer.json()["error"]
+    assert not (folder / LABELS[0]).exists()
+
+
 def test_a_damaged_journal_is_named_with_its_line(folder: Path, lamp: Procedure) -> None:
     session_of(folder, lamp).change({"revision": 0, "do": "set", "frame": 10, "component": 0})
     with (folder / JOURNAL_FILE).open("a") as file:
@@ -331,6 +363,19 @@ def test_nothing_that_a_journal_may_hold_is_more_than_a_complaint(folder: Path, 
         file.write(line + b"\n")
     with pytest.raises(InputError, match=rf"{JOURNAL_FILE}:3: this is no change"):
         session_of(folder, lamp)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+def test_a_journal_that_is_a_pipe_is_refused_and_not_waited_for(folder: Path, lamp: Procedure) -> None:
+    os.mkfifo(folder / JOURNAL_FILE)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(session_of, folder, lamp)
+        try:
+            with pytest.raises(InputError, match=f"{JOURNAL_FILE}: this is not a file"):
+                opening.result(timeout=60)
+        finally:
+            with contextlib.suppress(OSError):  # lets go of one that waits
+                os.close(os.open(folder / JOURNAL_FILE, os.O_WRONLY | os.O_NONBLOCK))
 
 
 @pytest.mark.parametrize("begun", [b"", b'{"revision":0,"did":"sta'])

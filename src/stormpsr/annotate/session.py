@@ -10,12 +10,14 @@ Label files that somebody else has changed meanwhile count: they are taken over 
 from __future__ import annotations
 
 import json
-import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stormpsr.annotate.document import (
     FINISHED,
@@ -48,7 +50,7 @@ from stormpsr.data.labels import (
     write_steps,
 )
 from stormpsr.data.layouts import RecordingFolder
-from stormpsr.data.recording import Recording, open_recording
+from stormpsr.data.recording import Recording, open_recording, read_labels
 from stormpsr.data.sources import ImageFolder
 from stormpsr.errors import InputError
 from stormpsr.files import append, holding, naming_full_disk, parse_json, read_bytes, read_json_object, write_json
@@ -80,6 +82,7 @@ class Session:
         height, width = next(self.recording.images_at([self.numbers[0]])).shape[:2]
         self.width, self.height = int(width), int(height)
         self._lock = threading.RLock()
+        self._is_alone = False
         self._journal = folder.path / JOURNAL_FILE
         self._style = _style_of(self.recording)
         variant = procedure.variant_of_recording(folder.name)
@@ -94,11 +97,54 @@ class Session:
         self._redo: list[Patch] = []
         self._last_id: str | None = None
         self._boxes_are_ours = False
+        self._size = 0
+        if self._journal.exists() and not self._journal.is_file():
+            raise InputError("this is not a file", path=self._journal, cure="remove it")
+        if self._journal.is_file():
+            with self._alone("rb"):
+                self._read_journal()
+        else:
+            self.document = Document(self._first_states(), self._boxes_on_disk() or {})
+
+    def _read_journal(self) -> None:
+        states, steps = read_labels(self.folder, self.procedure, self.recording.n_frames)  # as they are by now
+        self.recording = replace(self.recording, states=states, steps=steps)
         lines = self._whole_lines()
         if lines:
             self._reconcile(self._replay(lines))
-        else:  # also where there was no room for the first change, or the power went before it was written
+        else:  # there was no room for the first change, or the power went before it was written
             self.document = Document(self._first_states(), self._boxes_on_disk() or {})
+
+    @contextmanager
+    def _alone(self, mode: Literal["rb", "ab"]) -> Iterator[None]:
+        """No other program changes the recording, or looks at half a change, until the end of the block."""
+        with self._lock:
+            if self._is_alone:
+                yield
+                return
+            with self._opened(mode) as file, holding(file):
+                self._is_alone = True
+                try:
+                    yield
+                finally:
+                    self._is_alone = False
+
+    def _opened(self, mode: Literal["rb", "ab"]) -> FileIO:
+        try:
+            with naming_full_disk(self._journal):
+                return FileIO(self._journal, mode)
+        except OSError as error:
+            said = f"cannot be {'read' if mode == 'rb' else 'written'}: {(error.strerror or str(error)).lower()}"
+            raise InputError(said, path=self._journal) from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Make a change to what this program knows, or learn that it is not the newest."""
+        with self._alone("ab"):
+            if self._journal.stat().st_size != self._size:
+                self._load()
+                raise StaleError("another program has changed this recording", cure="it was read again")
+            yield
 
     def _first_states(self) -> States:
         if self.recording.states is not None:
@@ -108,7 +154,7 @@ class Session:
 
     def _whole_lines(self) -> list[bytes]:
         """The lines of the journal."""
-        content = read_bytes(self._journal) if self._journal.exists() else b""
+        content = read_bytes(self._journal)
         whole = content[: content.rfind(b"\n") + 1]  # a line that was being written when the power went is no line
         if len(whole) < len(content):
             with self._journal.open("r+b") as file:
@@ -194,13 +240,8 @@ class Session:
             start: Patch = {"states": dict(self.document.states), "boxes": dict(self.document.boxes), "marks": {}}
             lines.insert(0, {"revision": 0, "did": "start", "patch": patch_to_json(start)})
         text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines).encode()
-        with naming_full_disk(self._journal), self._journal.open("ab", buffering=0) as file, holding(file):
-            is_new = os.fstat(file.fileno()).st_size == self._size  # since this program has looked
-            if is_new:
-                append(file, text)
-        if not is_new:
-            self._load()
-            raise StaleError("another program has changed this recording", cure="it was read again")
+        with self._opened("ab") as file, naming_full_disk(self._journal):
+            append(file, text)
         self._size += len(text)
         self._take(did, patch)
         self.revision, self._last_id = self.revision + 1, change_id
@@ -308,13 +349,18 @@ class Session:
                     return self.to_json(with_boxes=False)
                 if self.document.finished and ("states" in patch or "boxes" in patch):
                     patch["marks"] = {**patch.get("marks", {}), FINISHED: None}
-            self._append(did, patch, frame, change_id)
-            self._write_files(patch)
+            with self._changing():
+                self._append(did, patch, frame, change_id)
+                self._write_files(patch)
             found = self.to_json(with_boxes="boxes" in patch or had_boxes != self._boxes_are_ours)
             return found if frame is None else {**found, "frame": frame}
 
     def _finish(self, change_id: str | None) -> dict[str, Any]:
         """Write the labels, audit them, and remember what was found."""
+        with self._changing():
+            return self._audited(change_id)
+
+    def _audited(self, change_id: str | None) -> dict[str, Any]:
         self._write_files()
         audit: Audit = audit_labels(self.folder.path, self.procedure)
         findings = [

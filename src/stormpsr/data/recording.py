@@ -106,8 +106,7 @@ def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
             problem = f"the images go up to frame {n_frames - 1}, but {about.n_frames} frames are announced"
             raise InputError(problem, path=folder.path, cure="copy the missing images again")
         n_frames = about.n_frames
-    states, steps = _read_labels(folder, procedure)
-    _check_within(states, steps, n_frames, folder)
+    states, steps = read_labels(folder, procedure, n_frames)
     return Recording(
         folder.name, folder.split, folder.path, fps, source, states, steps, n_frames, address=folder.address
     )
@@ -126,7 +125,16 @@ def variant_name_of(recording: Recording, procedure: Procedure) -> str:
     raise InputError("nobody says which variant the recording follows", path=recording.path, cure=cure)
 
 
-def _read_labels(
+def read_labels(
+    folder: RecordingFolder, procedure: Procedure, n_frames: int
+) -> tuple[StateTimeline | None, tuple[StepEvent, ...] | None]:
+    """The states and steps of so many frames, as label files say now; None where there are none."""
+    states, steps = _read_label_files(folder, procedure)
+    _check_within(states, steps, n_frames, folder)
+    return states, steps
+
+
+def _read_label_files(
     folder: RecordingFolder, procedure: Procedure
 ) -> tuple[StateTimeline | None, tuple[StepEvent, ...] | None]:
     states_path, steps_path = folder.path / STATES_FILE, folder.path / STEPS_FILE
