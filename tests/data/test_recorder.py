@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -69,6 +70,24 @@ def test_what_was_recorded_can_be_used_although_nobody_ended_it(tmp_path: Path, 
     assert times is not None
     assert times[: len(UNEVEN)] == pytest.approx(UNEVEN, abs=1e-4)
     recorder.close()
+
+
+def test_a_frame_without_room_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(tmp_path / "r", 10)
+    first, second = frames([0.0, 0.1])
+    recorder.add(first)
+    write = Path.write_bytes
+
+    def half(path: Path, content: bytes) -> int:
+        write(path, content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", half)
+        with pytest.raises(InputError, match="the disk is full"):
+            recorder.add(second)
+    recorder.close()
+    assert [path.name for path in (tmp_path / "r" / "rgb").iterdir()] == ["000000.jpg"]
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -143,8 +143,11 @@ class Recorder:
             raise InputError("the image cannot be encoded", path=self.folder)
         path = self.folder / "rgb" / frame_name(self.n_frames)
         draft = draft_of(path)
-        draft.write_bytes(data.tobytes())
-        draft.replace(path)
+        try:
+            draft.write_bytes(data.tobytes())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _note(self, *, finished: bool) -> None:
         if self.n_frames > 1 and self.seconds > 0:
