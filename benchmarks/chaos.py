@@ -41,6 +41,7 @@ from typing import Any
 
 import tiny
 from script import make_parser, print_table, seconds_of
+from stormpsr.procedure.model import Procedure
 
 _GROWING = (".rows", ".log", ".ckpt", ".sqlite-wal", ".sqlite-shm")  # read by those who know how much of it counts
 _TOO_LONG = 600.0
@@ -61,6 +62,7 @@ class Command:
     prepare: Callable[[Path, Path], None] = lambda world, out: None
     check: Callable[[Path, str], None] = lambda out, said: None  # after a kill, with what was said until then
     refuses: str = ""  # what it may say if it was done already
+    stays: str = "(?!)"  # a regular expression: drafts that nobody may write again
 
     def words(self, world: Path, out: Path, again: bool = False) -> list[str]:
         line = f"{self.line} {self.again}" if again else self.line
@@ -139,6 +141,99 @@ def station(words: Sequence[str]) -> int:
     return 0
 
 
+# each makes one revision
+_EDITS: tuple[dict[str, Any], ...] = (
+    *({"do": "set", "frame": 10 * k + 5, "component": k, "value": 1} for k in range(3)),
+    *({"do": "box", "frame": frame, "box": [2 + frame / 8, 8, 20, 16]} for frame in range(0, 40, 3)),
+    *({"do": "fill", "frame": frame} for frame in (4, 19)),
+    {"do": "set", "frame": 20, "component": 2, "value": -1},
+    {"do": "undo"},
+    {"do": "redo"},
+    {"do": "move", "component": 0, "frame": 5, "to": 9},
+    {"do": "delete_box", "frame": 0, "to": 2},
+    {"do": "undo"},
+    *({"do": "mark", "frame": frame} for frame in range(26, 40, 2)),
+    {"do": "finish"},
+)
+
+
+def _copy_images(world: Path, out: Path) -> None:
+    shutil.copytree(world / "test" / "00_build_test" / "rgb", out / "01_build" / "rgb")
+
+
+def annotate(words: Sequence[str]) -> int:
+    """An annotator at work: goes on with the first change that is not made; says which one is kept."""
+    from stormpsr.annotate.session import Session
+    from stormpsr.data.layouts import RecordingFolder
+
+    procedure, folder = words
+    session = Session(RecordingFolder("01_build", None, Path(folder)), Procedure.load(procedure))
+    for number in range(session.revision, len(_EDITS)):
+        session.change({"revision": number, "id": f"change {number}", **_EDITS[number]})
+        print(f"kept {session.revision} .", flush=True)
+    return 0
+
+
+def _kept(said: str) -> int:
+    """The last number that was told with a whole line."""
+    return max((int(line.split()[1]) for line in said.splitlines() if re.fullmatch(r"kept \d+ \.", line)), default=0)
+
+
+def _check_annotation(out: Path, said: str) -> None:
+    """All changes that were told are there, and label files are as they say once somebody looks."""
+    from stormpsr.annotate.session import Session
+    from stormpsr.data.layouts import RecordingFolder
+
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "01_build"
+        shutil.copytree(out / "01_build", copy)
+        session = Session(RecordingFolder("01_build", None, copy), tiny.lamp())
+        if session.revision < _kept(said):
+            raise WrongError(f"change {_kept(said)} was told, {session.revision} are there")
+        again = Session(RecordingFolder("01_build", None, copy), tiny.lamp())
+        if (session.document, session.revision) != (again.document, again.revision):
+            raise WrongError("an annotation is another one when it is looked at twice")
+
+
+def record(words: Sequence[str]) -> int:
+    """The command, with a name that is free, as it asks for; says which frame is kept."""
+    from stormpsr.cli.main import main as stormpsr
+    from stormpsr.data.recorder import Recorder
+
+    data = Path(words[-1])
+    name = next(name for n in range(1, 99) if not (data / "recordings" / (name := f"{n:02d}_build")).exists())
+    add = Recorder.add
+
+    def tell(self: Recorder, frame: Any) -> None:
+        add(self, frame)
+        print(f"kept {self.n_frames} .", flush=True)
+
+    Recorder.add = tell  # type: ignore[method-assign]
+    return stormpsr(["record", *words, "--name", name, "--json"])
+
+
+def _check_recording(out: Path, said: str) -> None:
+    """All frames that were told are there; of a video, the last second may be missing."""
+    from stormpsr.data.layouts import RecordingFolder
+    from stormpsr.data.recorder import read_frame_times
+    from stormpsr.data.recording import open_recording
+
+    folder = max((out / "data" / "recordings").glob("*_build"), default=None)
+    video = folder is not None and (folder / "rgb.mp4").exists()
+    least = _kept(said) - (11 if video else 0)
+    if folder is None or not (_kept(said) if not video else least > 0):
+        if least > 0:
+            raise WrongError(f"{_kept(said)} frames were told, nothing is there")
+        return
+    recording = open_recording(RecordingFolder(folder.name, None, folder), tiny.lamp())
+    shown = len(list(recording.frames()))
+    times = read_frame_times(folder)
+    if shown < least or recording.n_frames < least or (times is not None and len(times) < shown):
+        raise WrongError(f"{_kept(said)} frames were told, {shown} can be seen; {recording.n_frames}, {times}")
+
+
+_LABELS = r"^01_build/(PSR_labels.*csv|OD_labels.json)$"
+_RECORDED = r"^data/(?:procedure.yaml|recordings/\d+_build/((?:rgb/.*|rgb.mp4|recording.json|frame_times.csv)))$"
 _TRAINED = r"^run/(encoder|temporal)/best/(model.safetensors|config.yaml)$"
 _RECORDING = "{world}/test/00_build_test"
 COMMANDS: tuple[Command, ...] = (
@@ -182,6 +277,33 @@ COMMANDS: tuple[Command, ...] = (
         r"^steps.csv$",
         check=_check_run,
     ),
+    Command(
+        "annotate",
+        "ANNOTATE {world}/procedure.yaml {out}/01_build",
+        _LABELS,
+        prepare=_copy_images,
+        check=_check_annotation,
+    ),
+    Command(
+        "record",
+        "RECORD {world}/test/00_build_test/rgb --procedure {world}/procedure.yaml --out {out}/data",
+        _RECORDED,
+        check=_check_recording,
+        stays=r"recordings/\d+_build/rgb/",
+    ),
+    Command(
+        "record --video",
+        "RECORD {world}/test/00_build_test/rgb --video --procedure {world}/procedure.yaml --out {out}/data",
+        _RECORDED,
+        check=_check_recording,
+    ),
+    Command(
+        "learn",
+        f"learn {{world}} --start {{world}}/model --preset {{world}}/tiny.yaml --out {{out}}/model --steps 4 "
+        f"--batch-size 4 {_CPU}",
+        r"^model/.*(safetensors|yaml|npz)$",
+        refuses="this is there already",
+    ),
     # its records go on where they were: see _check_station
     Command("station", f"STATION {{world}}/model {_RECORDING} {{out}}/station", r"^$", check=_check_station),
 )
@@ -216,7 +338,8 @@ def start(words: Sequence[str], place: Path) -> int:
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
         from stormpsr.cli.main import main as stormpsr
 
-        code = station(words[1:]) if words[0] == "STATION" else stormpsr(list(words))
+        driver = {"STATION": station, "ANNOTATE": annotate, "RECORD": record}.get(words[0])
+        code = stormpsr(list(words)) if driver is None else driver(words[1:])
         sys.stdout.flush()
     except BaseException as error:
         from stormpsr.errors import StormPSRError
@@ -273,9 +396,15 @@ def expect_one_line(ended: Ended, what: str) -> None:
 
 # ====================================================================== what is on the disk
 def results_of(command: Command, out: Path) -> dict[str, str]:
+    """By name, or by the group of the regular expression: of several folders before it, the last counts."""
     names = (str(path.relative_to(out)) for path in sorted(out.rglob("*")) if path.is_file())
-    chosen = [name for name in names if re.search(command.results, name) and ".draft." not in name]
-    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest()[:16] for name in chosen}
+    chosen = [found for name in names if (found := re.search(command.results, name)) and ".draft." not in name]
+    places = [found.string[: found.start(1)] for found in chosen if found.lastindex]
+    chosen = [found for found in chosen if not found.lastindex or found.string.startswith(max(places))]
+    return {
+        found[found.lastindex or 0] or found[0]: hashlib.sha256((out / found[0]).read_bytes()).hexdigest()[:16]
+        for found in chosen
+    }
 
 
 def check_whole(out: Path) -> None:
@@ -302,10 +431,9 @@ def check_whole(out: Path) -> None:
                 raise WrongError(f"half a file: {error}") from error
 
 
-def check_left(out: Path) -> None:
-    left = [
-        str(path.relative_to(out)) for path in out.rglob("*") if ".draft." in path.name or path.name.endswith(".part")
-    ]
+def check_left(command: Command, out: Path) -> None:
+    drafts = (path for path in out.rglob("*") if ".draft." in path.name or path.name.endswith(".part"))
+    left = [name for path in drafts if not re.search(command.stays, name := str(path.relative_to(out)))]
     if left:
         raise WrongError(f"drafts are left: {left}")
 
@@ -332,7 +460,7 @@ class Bench:
         before = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         ended = run(command.words(self.world, out), self.scratch)
         expect_done(ended, "undisturbed")
-        check_left(out)
+        check_left(command, out)
         used = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         return results_of(command, out), ended.seconds, max(used - before, 1)
 
@@ -360,7 +488,7 @@ def kill(bench: Bench, command: Command, times: int) -> Iterator[str]:
         ended = run(command.words(bench.world, out, again), bench.scratch)
         if not (ended.code == 2 and command.refuses and command.refuses in ended.complained):
             expect_done(ended, f"again after kill {turn + 1}")
-        check_left(out)
+        check_left(command, out)
         command.check(out, ended.said)
         bench.compare(command, out, wanted)
         yield "as undisturbed"
@@ -409,7 +537,7 @@ def full(bench: Bench, command: Command, times: int) -> Iterator[str]:
             command.check(disk, ended.said)
             if ended.code != 0:
                 expect_done(run(command.words(bench.world, disk, again=True), bench.scratch), "again, with room")
-                check_left(disk)
+                check_left(command, disk)
                 bench.compare(command, disk, wanted)
         yield found
 
@@ -443,7 +571,7 @@ def two(bench: Bench, command: Command, times: int) -> Iterator[str]:
         if all(ended.code for ended in ends):
             raise WrongError(f"both gave up: {[ended.last_line for ended in ends]}")
         check_whole(out)
-        check_left(out)
+        check_left(command, out)
         command.check(out, "")
         bench.compare(command, out, wanted)
         yield "one refused" if any(ended.code for ended in ends) else "both done"
@@ -596,7 +724,11 @@ def prepare(place: Path, networks: bool) -> Path:
     import timm  # noqa: F401
     import torch
 
+    import stormpsr.annotate.session
+    import stormpsr.cli.record
+    import stormpsr.data.recorder
     import stormpsr.recognizer.evaluate
+    import stormpsr.recognizer.learning
     import stormpsr.recognizer.tuning
     import stormpsr.training.stages  # noqa: F401
 
