@@ -6,7 +6,10 @@ Each detector is trained with the same images, steps and seed, scored on the tes
 time. A step of YOLOX-nano and one of the compact detector take about the same time, so that equal steps are equal
 minutes. What is there already is not trained again. YOLOX starts from random numbers, the compact detector's backbone
 from ImageNet: that is how each of them can be had under a permissive licence without a download from a model hub. YOLOX
-needs the extra `yolox`; `--only compact` leaves it out.
+needs the extra `yolox`; `--only compact` leaves it out. YOLOv8-n is trained if `--only` names it: it needs ultralytics,
+whose licence is the AGPL. A step of it takes longer, so give it fewer, in a call of its own:
+
+    python benchmarks/detectors.py data/vehicle --only YOLOv8-n --steps 300 --out runs/detectors
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ CANDIDATES: dict[str, list[str]] = {
     "compact, random weights": ["--detector", "compact", "--set", "weights=none"],
     "YOLOX-nano": ["--detector", "yolox", "--set", "size=n"],
     "YOLOX-tiny": ["--detector", "yolox", "--set", "size=t"],
+    "YOLOv8-n": ["--detector", "yolov8", "--set", "model=yolov8n"],
 }
+PERMISSIVE = [name for name in CANDIDATES if not name.startswith("YOLOv8")]
 COLUMNS = (
     "mAP@50",
     "mAP@50:95",
@@ -84,7 +89,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=1, help="score every so many frames only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, help="processor threads; default: all cores")
-    parser.add_argument("--only", nargs="*", choices=list(CANDIDATES), default=list(CANDIDATES))
+    parser.add_argument("--only", nargs="*", choices=list(CANDIDATES), default=PERMISSIVE)
     options = parser.parse_args(words)
     print_table(("detector", *COLUMNS), (measure(name, options) for name in options.only))
 
