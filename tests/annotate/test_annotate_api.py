@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -366,16 +365,18 @@ def test_nothing_that_a_journal_may_hold_is_more_than_a_complaint(folder: Path, 
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
-def test_a_journal_that_is_a_pipe_is_refused_and_not_waited_for(folder: Path, lamp: Procedure) -> None:
-    os.mkfifo(folder / JOURNAL_FILE)
+@pytest.mark.parametrize("name", [JOURNAL_FILE, STATUS_FILE, *LABELS, BOXES])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder: Path, lamp: Procedure, name: str) -> None:
+    session_of(folder, lamp).change({"revision": 0, "do": "set", "frame": 10, "component": 0})
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(session_of, folder, lamp)
         try:
-            with pytest.raises(InputError, match=f"{JOURNAL_FILE}: this is not a file"):
+            with pytest.raises(InputError, match=f"{name}: this is not a file"):
                 opening.result(timeout=60)
         finally:
-            with contextlib.suppress(OSError):  # lets go of one that waits
-                os.close(os.open(folder / JOURNAL_FILE, os.O_WRONLY | os.O_NONBLOCK))
+            os.close(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK))  # lets go of one that waits
 
 
 @pytest.mark.parametrize("begun", [b"", b'{"revision":0,"did":"sta'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -102,6 +103,18 @@ def test_a_recording_that_has_no_labels_is_told_and_left_out(
     assert "train: 2 recordings, 11 were published" in found.notes
     linked = link_downloads(meccano_parts, tmp_path / "data", meccano)
     assert [part.name for part in linked] == ["0008", "0001", "0004"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right of their own")
+@pytest.mark.parametrize("target", ["PSR_labels.csv", "nowhere"])
+def test_links_that_lead_in_a_circle_or_nowhere_are_no_files(
+    meccano_parts: list[Path], meccano: Procedure, target: str
+) -> None:
+    label = meccano_parts[1] / "train" / "0001" / "PSR_labels.csv"
+    label.unlink()
+    label.symlink_to(target)
+    found = check_downloads(meccano_parts, meccano)
+    assert [path.name for path in found.recordings[1].labels] == ["PSR_labels_raw.csv"]
 
 
 def test_frames_in_two_places_are_refused(meccano_parts: list[Path], tmp_path: Path) -> None:

@@ -98,8 +98,10 @@ class Session:
         self._last_id: str | None = None
         self._boxes_are_ours = False
         self._size = 0
-        if self._journal.exists() and not self._journal.is_file():
-            raise InputError("this is not a file", path=self._journal, cure="remove it")
+        for name in (JOURNAL_FILE, STATUS_FILE, STATES_FILE, STEPS_FILE, STEPS_WITH_ERRORS_FILE, COCO_FILE):
+            path = self.folder.path / name
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise InputError("this is not a file", path=path, cure="remove it")
         if self._journal.is_file():
             with self._alone("rb"):
                 self._read_journal()

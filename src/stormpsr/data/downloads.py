@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, Coco, CocoBox, read_coco, state_categories
@@ -94,12 +94,13 @@ def _together(one: Found, other: Found) -> Found:
 
 def _walk(folder: Path, split: str | None, depth: int) -> Iterator[Found]:
     # so that `.` has a name and a parent, too; a link is called what it is called, not what it leads to
-    place = Path(os.path.abspath(folder))
+    place = Path(os.path.abspath(folder))  # noqa: PTH100
     own = split_named(place.parent.name) or split
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
-    files = {entry.name: folder / entry.name for entry in listed if entry.is_file()}
-    folders = [folder / entry.name for entry in listed if entry.is_dir() and not entry.name.startswith(".")]
+    kinds = {entry.name: _kind(entry) for entry in listed}
+    files = {name: folder / name for name, kind in kinds.items() if kind == "file"}
+    folders = [folder / name for name, kind in kinds.items() if kind == "folder" and not name.startswith(".")]
     inside = split_named(place.name) or split  # of what a file in here belongs to
     for name, path in files.items():
         if name.endswith(CENTRE_BOXES_SUFFIX):
@@ -119,6 +120,13 @@ def _walk(folder: Path, split: str | None, depth: int) -> Iterator[Found]:
     if depth > 0:
         for entry in folders:
             yield from _walk(entry, inside, depth - 1)
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder"] | None:
+    try:
+        return "file" if entry.is_file() else "folder" if entry.is_dir() else None
+    except OSError:  # a link that leads in a circle; one that leads nowhere is neither, too
+        return None
 
 
 def _is_frame(path: Path) -> bool:

@@ -137,7 +137,7 @@ def outline_of(root: str | Path, split: str | None = None) -> tuple[Path, list[R
 
 def _walk(folder: Path, root: Path, depth: int) -> Iterator[RecordingFolder]:
     # so that `.` has a name and a parent, too; a link is called what it is called, not what it leads to
-    place = Path(os.path.abspath(folder))
+    place = Path(os.path.abspath(folder))  # noqa: PTH100
     split = split_named(place.parent.name)
     recording = RecordingFolder(place.name, split, folder)
     # the root is no recording just because it happens to lie in a folder called `test`
