@@ -422,7 +422,7 @@ def read_frame_cache(folder: Path) -> object:
     from stormpsr.data.sources import ImageFolder
 
     place, found = _copy(folder / "cache", _out(folder, "cache")), []
-    source = ImageFolder(folder / "01_build" / "rgb")
+    source = ImageFolder(folder / "data" / "test" / "01_build" / "rgb")
     try:
         for size in (16, tiny.SIZE):  # resized ones are kept; others are looked at once
             cache = FrameCache(place, size)
@@ -919,8 +919,8 @@ def make_frame_cache(folder: Path) -> None:
     from stormpsr.data.frame_cache import FrameCache
     from stormpsr.data.sources import ImageFolder
 
-    _recording(folder / "01_build", images=4)
-    source = ImageFolder(folder / "01_build" / "rgb")
+    _recording(folder / "data" / "test" / "01_build", images=4)  # known by the last three names
+    source = ImageFolder(folder / "data" / "test" / "01_build" / "rgb")
     FrameCache(folder / "cache", 16).frames(source, source.numbers()[1:3])
     FrameCache(folder / "cache", tiny.SIZE).frames(source)
 
@@ -1311,6 +1311,7 @@ def change_of(files: Files, names: Sequence[str], rng: random.Random) -> Change:
 def apply(folder: Path, change: Change, files: Files) -> None:
     path = folder / change.name
     odd, _, new_name = change.odd.partition(":")
+    new_name = new_name[: 255 - len(path.suffix)]  # no file can have a longer one
     if change.content is not None:
         path.write_bytes(change.content)
         return
