@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import cv2
@@ -63,6 +65,18 @@ def test_an_image_is_refused_wherever_it_is_cut_short(tmp_path: Path, suffix: st
             read_image(path)
     path.write_bytes(whole + b"what a camera puts behind it")
     assert read_image(path).shape == (40, 60, 3)
+
+
+@pytest.mark.parametrize("side", [7_072, 20_000, 60_000])
+def test_an_image_that_is_too_large_is_told_so_however_large_it_claims_to_be(tmp_path: Path, side: int) -> None:
+    path = tmp_path / "a.png"
+    write_image(path, np.zeros((8, 8, 3), np.uint8))
+    data = bytearray(path.read_bytes())
+    data[16:24] = struct.pack(">2I", side, side)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.png: it has .*more than 50 million.*; make it smaller"):
+        read_image(path)
 
 
 def test_whatever_the_decoders_raise_it_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,17 @@ def test_as_many_frames_must_come_as_are_announced(folder: RecordingFolder, lamp
         open_recording(folder, lamp)
 
 
+@pytest.mark.parametrize("n_frames", [7, 9])
+def test_where_every_frame_has_an_image_there_are_as_many_as_announced(
+    folder: RecordingFolder, lamp: Procedure, n_frames: int
+) -> None:
+    (folder.path / "recording.json").write_text(json.dumps({"fps": 10, "n_frames": n_frames}))
+    with pytest.raises(InputError, match=f"go up to frame 7, but {n_frames} frames are announced"):
+        open_recording(folder, lamp)
+    (folder.path / "recording.json").write_text(json.dumps({"fps": 10, "n_frames": 8}))
+    assert open_recording(folder, lamp).n_frames == 8
+
+
 def test_a_video_gives_the_same_frames(tmp_path: Path, lamp: Procedure) -> None:
     write_video(tmp_path / "rgb.mp4", 6)
     recording = open_recording(RecordingFolder("01_build", None, tmp_path), lamp)

@@ -18,6 +18,7 @@ from stormpsr.errors import InputError
 Image = NDArray[np.uint8]
 GEOMETRY = "letterbox"  # how images become squares; kept beside everything cached that was made from them
 MOST_PIXELS = 50 * 10**6  # of an image or of a frame of a video
+_SMALLER = "make it smaller"
 PADDING = 114  # grey, as detectors usually pad
 
 
@@ -39,6 +40,8 @@ def read_image(path: str | Path) -> Image:
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
     except InputError:
         raise
+    except Images.DecompressionBombError as error:  # it looks at the size, too
+        raise InputError(f"it has more than {MOST_PIXELS // 10**6} million pixels", path=path, cure=_SMALLER) from error
     except Exception:  # both libraries raise whatever their parsers meet
         image = None
     if image is None or _is_cut_short(data):
@@ -67,7 +70,7 @@ def check_pixels(width: int, height: int, path: Path | str) -> None:
     """Refuse what would fill the memory before it is decoded: a small file may claim any size."""
     if width * height > MOST_PIXELS:
         problem = f"it has {width} x {height} pixels, more than {MOST_PIXELS // 10**6} million"
-        raise InputError(problem, path=path, cure="make it smaller")
+        raise InputError(problem, path=path, cure=_SMALLER)
 
 
 def image_size(path: Path) -> tuple[int, int]:

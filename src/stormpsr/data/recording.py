@@ -101,7 +101,7 @@ def open_recording(folder: RecordingFolder, procedure: Procedure) -> Recording:
     about = read_about(folder.path)
     source = frames_of(folder, about)
     fps, n_frames = about.fps or source.fps or procedure.fps, source.numbers()[-1] + 1
-    if about.frame_step > 1 and about.n_frames is not None:
+    if about.n_frames is not None and isinstance(source, ImageFolder):  # a video counts for itself
         if not n_frames <= about.n_frames < n_frames + about.frame_step:
             problem = f"the images go up to frame {n_frames - 1}, but {about.n_frames} frames are announced"
             raise InputError(problem, path=folder.path, cure="copy the missing images again")
