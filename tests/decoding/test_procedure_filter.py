@@ -308,6 +308,12 @@ def test_many_settings_side_by_side_give_what_each_gives_alone(
     assert fitted or any(grid.events)
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400), 0, 8, float("nan")], ids=lambda value: f"{value!s:.5}")
+def test_a_setting_outside_its_range_is_refused_however_far(value: float) -> None:
+    with pytest.raises(InputError, match=r"block_components is .*, but it must lie between 1 and 7"):
+        FilterSettings(block_components=value)  # type: ignore[arg-type]
+
+
 def test_a_decoder_that_is_reset_knows_nothing_of_before(
     lamp: Procedure, story: Callable[..., list[Prediction]]
 ) -> None:

@@ -137,6 +137,14 @@ def test_a_run_file_of_the_wrong_kind_is_named(run: Path, key: str, value: objec
         read_run(run)
 
 
+@pytest.mark.parametrize("readable", [[[0, 10**400]], [[-1, 3]], [[0.5, 3]], [["0", 3]], [[0]], 7])
+def test_stretches_that_no_recording_has_are_named(run: Path, readable: object) -> None:
+    path = run / "recordings" / "01_build.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "readable": readable}))
+    with pytest.raises(InputError, match=r"01_build\.json: something in it is damaged"):
+        read_recording(run, "01_build")
+
+
 def test_damaged_arrays_are_named(run: Path) -> None:
     (run / "recordings" / "01_build.npz").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(InputError, match=r"01_build\.npz: the arrays cannot be read"):

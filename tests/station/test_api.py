@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -368,6 +372,16 @@ def test_tokens_are_made_where_others_can_reach_the_station_and_kept_for_its_own
     assert access_for("0.0.0.0", None, tmp_path) == (access, False)
     given, _ = access_for("127.0.0.1", "a-token-of-my-own", tmp_path)
     assert given.operator == "a-token-of-my-own"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+def test_tokens_are_not_written_to_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tokens.json")
+    code = "import sys; from pathlib import Path; from stormpsr.web.security import access_for\n"
+    code += "access_for('0.0.0.0', None, Path(sys.argv[1]))"
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert "tokens.json: this is not a file; delete it" in done.stderr
 
 
 def test_a_short_token_is_refused(tmp_path: Any) -> None:

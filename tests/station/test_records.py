@@ -140,6 +140,15 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
         Records(tmp_path)
 
 
+def test_texts_that_are_none_are_said_to_be_damaged(tmp_path: Path) -> None:
+    Records(tmp_path).close()
+    content = (tmp_path / FILE).read_bytes()
+    assert content.count(b"CREATE TABLE records") == 1
+    (tmp_path / FILE).write_bytes(content.replace(b"CREATE TABLE records", b"CREATE T\xffBLE records"))
+    with pytest.raises(InputError, match=r"records\.sqlite: the records cannot be used"):
+        Records(tmp_path)
+
+
 def test_a_full_disk_is_named_whatever_sqlite_says(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     records.append(Entry("step", {}))
 

@@ -266,7 +266,7 @@ def check_numbers(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> N
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InputError(f"{name} is {value!r}, not a number")
-        if not low <= float(value) <= high:
+        if not low <= value <= high:  # not as a float: whole numbers may be too large for one
             raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
 
 

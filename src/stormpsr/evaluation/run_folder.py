@@ -209,7 +209,7 @@ def read_recording(folder: str | Path, name: str) -> RecordingRun:
             labels_with_errors=None if full is None else _labels(full),
             events={method: _events(rows, method) for method, rows in _of_kind(content, "events", dict).items()},
             alarms={method: _events(rows, method) for method, rows in content.get("alarms", {}).items()},
-            readable=None if readable is None else tuple((int(first), int(last)) for first, last in readable),
+            readable=None if readable is None else tuple((_count(one, 0), _count(two, 0)) for one, two in readable),
             visible_share=None if visible is None else tuple(float(share) for share in visible),
             visible_stride=_count(content.get("visible_stride", 1)),
             evidence={

@@ -214,7 +214,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 def speaking_of(path: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.DatabaseError, OSError) as error:
+    except (sqlite3.DatabaseError, OSError, UnicodeDecodeError) as error:  # the last: of damaged texts
         of_sqlite = isinstance(error, sqlite3.OperationalError)
         if is_disk_full(error) or "is full" in str(error) or (of_sqlite and _has_no_room(path.parent)):
             raise disk_full(path) from error

@@ -229,7 +229,9 @@ def test_events_of_one_frame_stand_in_different_rows(lamp: Procedure) -> None:
 def test_what_is_not_readable_is_hidden(
     lamp: Procedure, readable: tuple[tuple[int, int], ...] | None, hidden: list[tuple[int, int]] | None
 ) -> None:
-    assert RecordingView(recording(readable=readable), {}).hidden == hidden
+    view = RecordingView(recording(readable=readable), {})
+    assert view.hidden == hidden
+    assert RecordingView(replace(view.run, n_frames=0), {}).hidden_share >= 0
     path = "".join(f"M{a} 0H{b}V1H{a}z" for a, b in hidden or [])
     assert drawn(recording(readable=readable), lamp).shades == ({"hidden": path} if path else {})
 

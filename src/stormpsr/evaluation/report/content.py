@@ -107,7 +107,7 @@ class RecordingView:
 
     @property
     def hidden_share(self) -> float:
-        return sum(end - begin for begin, end in self.hidden or ()) / self.run.n_frames
+        return sum(end - begin for begin, end in self.hidden or ()) / max(self.run.n_frames, 1)
 
 
 @dataclass(frozen=True, eq=False)
