@@ -1204,7 +1204,12 @@ def _damaged_rows(content: bytes, rng: random.Random) -> bytes:
                 db.execute(f"UPDATE records SET {column} = ? WHERE id = ?", (new, row))
             db.commit()
             return db.serialize()
-    except (sqlite3.Error, AttributeError, TypeError):  # damaged before; or a Python that cannot do this in memory
+    except (
+        sqlite3.Error,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # damaged before; or a Python that cannot do this in memory
         return _damaged_bytes(content, rng)
 
 
@@ -1225,7 +1230,7 @@ def _damaged_arrays(content: bytes, rng: random.Random) -> bytes:
         elif act == 2:
             arrays[name] = array[None]
         elif act == 3:
-            with contextlib.suppress(ValueError, TypeError):  # not everything can be everything
+            with contextlib.suppress(ValueError, TypeError, RuntimeError):  # not everything can be everything
                 arrays[name] = array.astype(rng.choice(["S4", "U4", "complex64", "bool", "datetime64[s]"]))
         elif act == 4 and array.dtype.kind == "f" and array.size:
             arrays[name] = array.copy()
