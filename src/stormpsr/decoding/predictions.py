@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,7 +266,7 @@ def check_numbers(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> N
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InputError(f"{name} is {value!r}, not a number")
-        if not low <= value <= high:  # not as a float: whole numbers may be too large for one
+        if not low <= cast("Any", value) <= high:  # not as a float: whole numbers may be too large for one
             raise InputError(f"{name} is {value}, but it must lie between {low:g} and {high:g}")
 
 
