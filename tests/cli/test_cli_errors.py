@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import typer
 
 import stormpsr
 from stormpsr.cli.main import app
+from stormpsr.procedure.model import Procedure
 
 Call = Callable[..., Any]  # the fixtures `cli` and `write`
 
@@ -37,6 +39,49 @@ EVERY_COMMAND = pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def takes_files(command: Any) -> bool:
     """Whether a command has an argument: all arguments are files or folders, or names of files to come."""
     return any(parameter.param_type_name == "argument" for parameter in command.params)
+
+
+# ---------------------------------------------------------------------- files are whole, or as they were
+STEPS = "000010.jpg,0,Install foot\n"
+OLD = "what was there before\n"
+WRITING = {
+    "new.yaml": "procedure new new --component foot --force --out new.yaml",
+    "scores.json": "score labels predictions -p lamp.yaml --out scores.json",
+    "scores.csv": "score labels predictions -p lamp.yaml --out scores.csv",
+    "labels/1_build/PSR_labels.csv": "labels convert labels -p lamp.yaml --force",
+    "steps/1_build.csv": "decode detections.csv -p lamp.yaml --method naive --out steps",
+}
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["replaced", "new"])
+@pytest.mark.parametrize("name", WRITING)
+def test_a_full_disk_leaves_no_half_file_and_the_old_one_as_it_was(
+    cli: Call, write: Call, lamp: Procedure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, there: bool
+) -> None:
+    lamp.save(tmp_path / "lamp.yaml")
+    write("labels/1_build/PSR_labels_raw.csv", "000000.jpg,0,0,0\n000010.jpg,1,0,0\n")
+    write("labels/1_build/PSR_labels.csv", STEPS)
+    write("predictions/1_build.csv", STEPS)
+    write("detections.csv", "".join(f"1_build,{frame},{1 + frame // 10},0.9\n" for frame in range(30)))
+    (tmp_path / name).unlink(missing_ok=True)
+    words = WRITING[name].split()
+    assert cli(*words).code == 0
+    assert (tmp_path / name).stat().st_size > 0
+    if there:
+        write(name, OLD if words[0] != "labels" else STEPS)
+    else:
+        (tmp_path / name).unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("stormpsr.files.os.fsync", full)
+    outcome = cli(*words)
+    assert outcome.code == 2
+    assert "the disk is full" in outcome.err.splitlines()[-1]
+    assert Path(name).name in outcome.err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 # ---------------------------------------------------------------------- every command in the tree

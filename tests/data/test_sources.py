@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import threading
 import time
@@ -185,6 +186,23 @@ def test_a_video_that_was_filmed_upright_is_turned_upright(tmp_path: Path, lamp:
     for before, after in zip(plain, turned, strict=True):
         np.testing.assert_array_equal(after, np.rot90(before, -1))
     np.testing.assert_array_equal(next(Video(path).images_at([2])), turned[2])
+
+
+def test_a_video_whose_title_is_no_utf_8_is_read(tmp_path: Path, lamp: Procedure) -> None:
+    path = write_video(tmp_path / "a.mp4", n=3)
+    content = path.read_bytes()
+    assert b"Lavf" in content  # the name of the program that wrote it
+    path.write_bytes(content.replace(b"Lavf", b"\xff\xfevf"))
+    frames, complaint = watch(open_source(str(path), lamp))
+    assert (len(frames), complaint) == (3, None)
+
+
+@pytest.mark.parametrize("other", ["000001.jpg", "1.png"])
+def test_two_images_of_one_frame_are_refused_and_none_is_dropped(tmp_path: Path, lamp: Procedure, other: str) -> None:
+    folder = write_images(tmp_path / "a", [0, 1, 2])
+    shutil.copyfile(folder / "000001.png", folder / other)
+    with pytest.raises(InputError, match="two images have the same number; keep one of them"):
+        list(open_source(str(folder), lamp).frames())
 
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path, lamp: Procedure) -> None:

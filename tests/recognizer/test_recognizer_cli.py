@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from stormpsr.cli.main import main
 from stormpsr.data.boxes import Box
+from stormpsr.data.events import StepEvent
 from stormpsr.data.labels import read_steps
 from stormpsr.data.sources import Frame
 from stormpsr.evaluation.run_folder import read_run
@@ -94,6 +96,33 @@ def test_events_are_printed_written_and_drawn(run: Run, model_folder: Path, vide
     lines = [json.loads(line) for line in out.splitlines()]
     assert [(line["frame"], line["step_id"]) for line in lines] == [(e.frame, e.step_id) for e in events]
     assert all(line["method"] == "average" and line["time_seconds"] >= 0 for line in lines)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not tell the names of open files")
+def test_every_step_is_on_the_disk_before_it_is_told(
+    run: Run, model_folder: Path, video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import stormpsr.cli.run as module
+
+    happened: list[str] = []
+    sync, tell = os.fsync, module.print_line
+
+    def synced(handle: int) -> None:
+        sync(handle)
+        if Path(f"/proc/self/fd/{handle}").readlink().name == "steps.csv":
+            happened.append("on the disk")
+
+    def told(event: StepEvent, text: str) -> None:
+        happened.append("told")
+        tell(event, text)
+
+    monkeypatch.setattr("stormpsr.files.os.fsync", synced)
+    monkeypatch.setattr(module, "print_line", told)
+    code, _, err = run("run", model_folder, video, "--unexpected", "report", "--out", "steps.csv")
+    assert code == 0, err
+    n = len(Path("steps.csv").read_text().splitlines())
+    assert n >= 3
+    assert happened == ["on the disk", "told"] * n
 
 
 def test_a_recording_and_its_folder_of_frames_give_the_same(run: Run, model_folder: Path, world: Path) -> None:
