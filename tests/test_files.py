@@ -124,6 +124,21 @@ def test_drafts_of_killed_processes_are_cleared_away_and_those_of_living_ones_ar
     assert names_in(tmp_path) == sorted([alive, f".{dead.pid}.draft.b", "a"])
 
 
+@pytest.mark.skipif(os.name == "nt", reason="files cannot be held")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EBADF])
+def test_a_disk_that_knows_nothing_of_locks_is_used_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    done = []
+    with (tmp_path / "a").open("wb", buffering=0) as file, files.holding(file):
+        done.append(True)
+    assert done
+
+
 # ---------------------------------------------------------------------- folders
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_a_folder_takes_the_place_of_the_old_one(

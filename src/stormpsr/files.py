@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # how libraries with errors of their own put it; torch only knows that it could not go on
 _FULL_WORDS = ("no space left", "os error 28", "disk quota", "os error 122", "pytorchstreamwriter", "inline_container")
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # some shared disks know nothing of this
+# some shared disks know nothing of this, or only for those who may write
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EBADF)
 _MOST_ARRAY_BYTES = 2 * 10**9  # that a file may unfold to
 _MOST_SINGLE_SYNCS = 64  # from so many files on, one call that empties all buffers is quicker than one for each
 

@@ -10,6 +10,7 @@ Label files that somebody else has changed meanwhile count: they are taken over 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,7 +104,8 @@ class Session:
             if path.exists() and not path.is_file():  # a pipe would be waited for
                 raise InputError("this is not a file", path=path, cure="remove it")
         if self._journal.is_file():
-            with self._alone("rb"):
+            # on some shared disks only those who may write can keep others out
+            with self._alone("ab" if os.access(self._journal, os.W_OK) else "rb"):
                 self._read_journal()
         else:
             self.document = Document(self._first_states(), self._boxes_on_disk() or {})
