@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from torch import nn
 from stormpsr.cli.main import main
 from stormpsr.data.layouts import RecordingFolder
 from stormpsr.errors import InputError
+from stormpsr.files import only_user
 from stormpsr.models.checkpoint import begin_with, load_checkpoint
 from stormpsr.procedure.model import Component, Procedure, Variant
 from stormpsr.recognizer import learning
@@ -104,6 +107,29 @@ def test_what_was_done_before_a_stop_is_not_done_again(learn: Learn, monkeypatch
     code, _, err = learn("--keep")
     assert code == 0, err
     assert [path.stat().st_mtime_ns for path in trained] == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders cannot be held")
+def test_two_do_not_learn_the_same_model_at_once(learn: Learn) -> None:
+    with only_user("new.work"):
+        code, _, err = learn()
+    assert code == 2
+    assert "new.work: another process is writing this" in err
+    assert not Path("new.work").exists()
+
+
+def test_a_model_that_another_has_packed_meanwhile_is_left_alone(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = learning.Learning.plan
+
+    def planned(*words: Any, **more: Any) -> Any:
+        Path("new").mkdir()
+        return plan(*words, **more)
+
+    monkeypatch.setattr(learning.Learning, "plan", planned)
+    code, _, err = learn()
+    assert code == 2
+    assert "new: this is there already" in err
+    assert list(Path("new").iterdir()) == []
 
 
 def test_a_model_of_another_procedure_is_begun_with_and_not_compared(

@@ -13,6 +13,7 @@ import typer
 from stormpsr.cli import options
 from stormpsr.cli.output import Bar, JsonFlag, counted, mean_cells, print_json, print_table
 from stormpsr.errors import InputError
+from stormpsr.files import only_user
 
 if TYPE_CHECKING:
     from stormpsr.recognizer.learning import Learning, Outcome, PlannedStep
@@ -63,8 +64,7 @@ def learn_command(
     from stormpsr.recognizer.model_folder import load_model
     from stormpsr.training.fit import FitOptions
 
-    if out.exists():
-        raise InputError("this is there already", path=out, cure="choose another --out, or delete it")
+    _refuse_old(out)
     if product is not None:
         options.need("rendering a product", "synth")
     options.use_threads(threads)
@@ -96,17 +96,19 @@ def learn_command(
     if not as_json:
         _print_plan(plan, as_json)
     learning = replace(learning, images=(*own, *(images or ())))
-    learning.claim()
     began = perf_counter()
-    try:
-        with Bar(logged=True) as bar:
-            outcome = _learn(replace(learning, on_progress=bar.named), bar, product, renders, start)
-    except KeyboardInterrupt:
-        typer.echo("the same command goes on where it was stopped", err=True)
-        raise
-    learning.pack(out)
-    if not keep:
-        shutil.rmtree(place, ignore_errors=True)
+    with only_user(place):  # also while it is tuned, compared and packed: then its folder goes
+        _refuse_old(out)
+        learning.claim()
+        try:
+            with Bar(logged=True) as bar:
+                outcome = _learn(replace(learning, on_progress=bar.named), bar, product, renders, start)
+        except KeyboardInterrupt:
+            typer.echo("the same command goes on where it was stopped", err=True)
+            raise
+        learning.pack(out)
+        if not keep:
+            shutil.rmtree(place, ignore_errors=True)
     words = (
         f"{start!r} recognises another procedure: there is nothing to compare with"
         if outcome.comparison is None
@@ -128,6 +130,11 @@ def learn_command(
     _print_outcome(outcome, start, str(out))
     typer.echo(words)
     typer.echo(f"packed after {minutes:.1f} minutes: {out}")
+
+
+def _refuse_old(out: Path) -> None:
+    if out.exists():
+        raise InputError("this is there already", path=out, cure="choose another --out, or delete it")
 
 
 def _note(note: str) -> None:
