@@ -233,7 +233,7 @@ def _check_recording(out: Path, said: str) -> None:
 
 
 _LABELS = r"^01_build/(PSR_labels.*csv|OD_labels.json)$"
-_RECORDED = r"^data/(?:procedure.yaml|recordings/\d+_build/((?:rgb/.*|rgb.mp4|recording.json|frame_times.csv)))$"
+_RECORDED = r"^data/(?:procedure.yaml|recordings/\d+_build/(?P<inside>rgb/.*|rgb.mp4|recording.json|frame_times.csv))$"
 _TRAINED = r"^run/(encoder|temporal)/best/(model.safetensors|config.yaml)$"
 _RECORDING = "{world}/test/00_build_test"
 COMMANDS: tuple[Command, ...] = (
@@ -396,13 +396,14 @@ def expect_one_line(ended: Ended, what: str) -> None:
 
 # ====================================================================== what is on the disk
 def results_of(command: Command, out: Path) -> dict[str, str]:
-    """By name, or by the group of the regular expression: of several folders before it, the last counts."""
+    """By name, or by the group `inside` of the regular expression: of several folders before it, the last counts."""
     names = (str(path.relative_to(out)) for path in sorted(out.rglob("*")) if path.is_file())
     chosen = [found for name in names if (found := re.search(command.results, name)) and ".draft." not in name]
-    places = [found.string[: found.start(1)] for found in chosen if found.lastindex]
-    chosen = [found for found in chosen if not found.lastindex or found.string.startswith(max(places))]
+    inside = {found.string: found.groupdict().get("inside") for found in chosen}
+    places = [name.removesuffix(short) for name, short in inside.items() if short]
+    chosen = [found for found in chosen if not inside[found.string] or found.string.startswith(max(places))]
     return {
-        found[found.lastindex or 0] or found[0]: hashlib.sha256((out / found[0]).read_bytes()).hexdigest()[:16]
+        inside[found.string] or found.string: hashlib.sha256((out / found.string).read_bytes()).hexdigest()[:16]
         for found in chosen
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -58,6 +59,34 @@ def test_the_attack_notices_what_it_looks_for(tmp_path: Path, body: str, told: s
     assert "again: python benchmarks/fuzz.py --only 'broken' --seed 0 --first" in done.stdout
     if "crash" not in told:
         assert re.search(r"smallest input: a\.csv: b'9+'", done.stdout), done.stdout
+
+
+def test_all_results_of_a_command_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file by its own name; of several recordings, the last one's."""
+    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
+    chaos = importlib.import_module("chaos")
+    commands = {command.name: command for command in chaos.COMMANDS}
+    places = {
+        "train": ["run/encoder/best/model.safetensors", "run/temporal/best/model.safetensors"],
+        "synth generate": ["drawn/a/rgb/000000.jpg", "drawn/a/PSR_labels.csv", "drawn/b/PSR_labels.csv"],
+        "learn": ["model/detector/model.safetensors", "model/recognizer.yaml", "model/stream/model.safetensors"],
+        "evaluate": ["run/run.json", "run/recordings/a.json", "run/recordings/a.npz"],
+    }
+    for name, files in places.items():
+        for file in files:
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_text(file, encoding="utf-8")
+        assert sorted(chaos.results_of(commands[name], tmp_path / name)) == sorted(files)
+    recorded = {"01_build": ("rgb/000000.jpg", "frame_times.csv"), "02_build": ("rgb/000000.jpg", "recording.json")}
+    for recording, files_of in recorded.items():
+        for file in files_of:
+            place = tmp_path / "data" / "recordings" / recording / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(recording, encoding="utf-8")
+    (tmp_path / "data" / "procedure.yaml").write_text("", encoding="utf-8")
+    found = chaos.results_of(commands["record"], tmp_path)
+    assert sorted(found) == ["data/procedure.yaml", "recording.json", "rgb/000000.jpg"]
+    assert found["rgb/000000.jpg"] == found["recording.json"]  # both of the second
 
 
 def test_dependencies_are_listed_with_their_licences_and_as_a_bill_of_materials(tmp_path: Path) -> None:
