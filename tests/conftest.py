@@ -16,8 +16,8 @@ from hypothesis import settings
 
 from stormpsr.procedure.model import AssemblyState, Component, Procedure, StateBits, StateKind, Variant
 
-# Some virtual machines announce AMX and refuse it: half precision then ends in an illegal instruction, or torch switches
-# oneDNN off for the rest of the process. Before torch is imported, here and in processes that tests start.
+# Some virtual machines announce AMX and refuse it: half precision then ends in an illegal instruction, or torch puts
+# oneDNN away for the rest of the process. Before torch is imported, here and in processes that tests start.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # Examples are not timed: the machine may be busy. In automatic checks they are always the same.
