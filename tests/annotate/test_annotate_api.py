@@ -354,6 +354,8 @@ def test_a_damaged_journal_is_named_with_its_line(folder: Path, lamp: Procedure)
         b'{"revision":2,"did":"box","patch":{"boxes":{"4":[1,2,1e400,4,1]}}}',
         b'{"revision":2,"did":"box","patch":{"boxes":{"4":[1,2,-3,4,1]}}}',
         b'{"revision":2,"did":"box","patch":{"boxes":{"4":[1,2,3,4]}}}',
+        b'{"revision":2,"did":"set","patch":{"marks":{"labelled_until":"a"}}}',
+        b'{"revision":2,"did":"finish","patch":{"marks":{"finished":7}}}',
     ],
 )
 def test_nothing_that_a_journal_may_hold_is_more_than_a_complaint(folder: Path, lamp: Procedure, line: bytes) -> None:

@@ -104,19 +104,25 @@ def _box_from_json(value: Sequence[Any]) -> DrawnBox:
     return found
 
 
+def _mark_from_json(name: str, value: Any) -> Any:
+    kind = {LABELLED_UNTIL: int, FINISHED: dict}.get(name)
+    if kind is not None and type(value) is not kind:  # true is no number
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
 def patch_from_json(content: Mapping[str, Mapping[str, Any]], procedure: Procedure) -> Patch:
     """A patch as the journal has it, every value checked."""
     read: dict[str, Callable[[Any], Any]] = {
         "states": procedure.check_bits,
         "boxes": _box_from_json,
-        "marks": lambda value: value,
     }
     found: Patch = {}
     for name, entries in content.items():
-        place_of: Callable[[str], Any] = str if name == "marks" else int
-        found[name] = {
-            place_of(place): None if value is None else read[name](value) for place, value in entries.items()
-        }
+        if name == "marks":
+            found[name] = {k: None if value is None else _mark_from_json(k, value) for k, value in entries.items()}
+        else:
+            found[name] = {int(frame): None if value is None else read[name](value) for frame, value in entries.items()}
     return found
 
 
