@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,16 @@ def test_a_damaged_header_is_named(tmp_path: Path) -> None:
     row_file(tmp_path).header_path.write_text("{")
     with pytest.raises(InputError, match=r"01\.json:1: this is not JSON: .*; delete it"):
         row_file(tmp_path).read()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+@pytest.mark.parametrize("place", ["header_path", "data_path"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path, place: str) -> None:
+    rows = row_file(tmp_path)
+    rows.path.parent.mkdir(parents=True)
+    os.mkfifo(getattr(rows, place))
+    with pytest.raises(InputError, match="this is not a file"), rows.writer():
+        pass
 
 
 def test_too_little_room_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,9 @@ class RowFile:
     @contextmanager
     def writer(self) -> Iterator[RowWriter]:
         """Append the rows that are missing. Rows of another array under this name must be deleted before."""
+        for path in (self.header_path, self.data_path):
+            if path.is_fifo():  # it would be waited for
+                raise InputError("this is not a file", path=path, cure="remove it")
         reason = self.stale_because()
         if reason:
             cure = "delete it, or choose another folder"
