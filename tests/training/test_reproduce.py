@@ -79,9 +79,7 @@ def test_tables_have_the_rows_and_figures_of_the_paper(
 def test_the_main_table_has_a_row_for_every_method_of_the_registry() -> None:
     from stormpsr.decoding.methods import METHODS
 
-    assert {row.method for row in load_table("main").all_rows()} == set(METHODS) - {
-        "recurrent"
-    }  # which must learn first
+    assert {row.method for row in load_table("main").all_rows()} == set(METHODS)
 
 
 def test_a_table_of_ones_own_is_a_file_and_mistakes_are_named(tmp_path: Path) -> None:

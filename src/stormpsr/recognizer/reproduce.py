@@ -121,9 +121,7 @@ class Table:
         rows = [replace(row, stage=row.stage or natural, method=row.method or self.method) for row in self.rows]
         known = {row.method for row in rows}
         if self.further_methods:
-            # what knows nothing before it has learned has no row of its own accord: a table may have too few recordings
-            further = [m for m in METHODS.values() if m.name not in known and not m.decoder_class.must_learn]
-            rows += [Row(m.title, (), natural, m.name) for m in further]
+            rows += [Row(m.title, (), natural, m.name) for m in METHODS.values() if m.name not in known]
         return rows
 
 
@@ -281,11 +279,16 @@ class Cell:
 
 
 def cells_of(experiment: Experiment, name: str, table: Table) -> list[Cell]:
-    """All cells, seeds last; rows that need detections are left out where there is no detector."""
+    """All cells, seeds last; rows that need a detector, or recordings to learn from, are left out where there are none."""
     cells = []
     for row in table.all_rows(experiment.stage):
+        method = resolve_method(str(row.method)).decoder_class
         if "detection" in Cell(name, row, 0, Config()).streams and experiment.detector is None:
             experiment.on_note(f"row {row.name!r} needs a detector: it is left out")
+            continue
+        if method.must_learn and len(experiment.training_data.val) < method.fewest_to_learn_from:
+            needed = f"{method.fewest_to_learn_from} validation recordings"
+            experiment.on_note(f"row {row.name!r} needs {needed} to learn from: it is left out")
             continue
         cells += [Cell(name, row, seed, experiment.config(table, row, seed)) for seed in experiment.seeds]
     if not cells:
