@@ -34,6 +34,12 @@ def test_a_hand_over_an_empty_place_makes_a_frame_unreadable() -> None:
     assert of([[1.0, NAN]], [[1.0, NAN]], [[1.0, 0.1]]).readable_F().tolist() == [False]
 
 
+def test_with_slack_a_part_may_be_hidden_a_little_more() -> None:
+    half_hidden = of([[1.0, 0.5]], [[1.0, 1.0]], [[1.0, 0.5]])
+    assert half_hidden.readable_F(slack=0.45).tolist() == [True]
+    assert of([[1.0, 0.1]], [[1.0, 1.0]], [[1.0, 0.1]]).readable_F(slack=0.45).tolist() == [False]
+
+
 def test_an_empty_table_is_not_readable() -> None:
     assert of([[NAN, NAN]], [[NAN, NAN]], [[1.0, 1.0]]).readable_F().tolist() == [False]
 

@@ -80,6 +80,21 @@ def test_the_shadow_is_in_the_image_where_the_camera_sees_it() -> None:
     assert np.array_equal(light[5], dark[5])
 
 
+def test_a_shiny_table_shows_the_lamp_where_it_is_mirrored_and_not_in_shadow() -> None:
+    above = dataclasses.replace(LOOK.lights[0], direction=(0.0, 0.0, 1.0), colour=(1.0, 1.0, 1.0))
+    dark = dataclasses.replace(
+        LOOK, table_colour=(0.2, 0.2, 0.2), table_accent=(0.2, 0.2, 0.2), shadow=1.0, lights=(above, *LOOK.lights[1:])
+    )
+    shiny = dataclasses.replace(dark, table_gloss=0.7)
+    camera = look_at(np.array([0.0, -0.01, 0.5]), np.zeros(3))
+    bare, shaded = ShadowMap((0.0, 0.0, 1.0)), ShadowMap((0.0, 0.0, 1.0))
+    shaded.cast([(HERE, CUBE)])
+    plain, glossy = (backdrop(look).image(camera, bare).astype(int) for look in (dark, shiny))
+    assert (glossy[48, 48] - plain[48, 48]).min() > 120, "below the camera the table mirrors the lamp overhead"
+    assert (glossy - plain)[2, 2].max() < 60, "not where it looks aslant"
+    assert backdrop(shiny).image(camera, shaded)[48, 48].max() < 30
+
+
 def test_beyond_the_table_there_is_the_room() -> None:
     camera = look_at(np.array([0.0, 0.5, 0.3]), np.array([0.0, 2.0, 0.5]))
     dull = dataclasses.replace(

@@ -109,6 +109,23 @@ def test_corners_are_darker_by_the_vignette() -> None:
     assert shaded[32, 32, 0] == pytest.approx(150, abs=3)
 
 
+def test_a_focus_that_hunts_blurs_some_frames_and_not_others() -> None:
+    sensor = Sensor(dataclasses.replace(PLAIN, defocus=0.03), 64, 64)
+    sharpness = [int(sensor.expose(edges(), (0.0, 0.0), frame).max()) for frame in range(0, 500, 5)]
+    assert max(sharpness) >= 198, "in focus"
+    assert min(sharpness) < 170, "out of focus"
+    assert np.abs(np.diff(sharpness)).max() < 60, "slowly"
+
+
+def test_exposure_and_warmth_drift_by_no_more_than_the_look_says() -> None:
+    sensor = Sensor(dataclasses.replace(PLAIN, drift=0.3), 8, 8)
+    grey = np.full((8, 8, 3), 100, dtype=np.uint8)
+    means = np.array([sensor.expose(grey, (0.0, 0.0), frame).mean(axis=(0, 1)) for frame in range(0, 500, 5)])
+    assert 100 * np.exp(-0.4) - 2 <= means.min() < 95
+    assert 105 < means.max() <= 100 * np.exp(0.4) + 2
+    assert np.ptp(means[:, 0] / means[:, 2]) > 0.05, "warmth"
+
+
 def test_a_better_jpeg_is_larger() -> None:
     image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     assert len(encode_jpeg(image, 95)) > len(encode_jpeg(image, 60))

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stormpsr.data.coco import read_coco_boxes
@@ -27,7 +28,7 @@ from stormpsr.synthetic import generate as generate_module
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.generate import GenerateResult, WorkerCrashError, generate, recording_folder
 from stormpsr.synthetic.product import Product
-from stormpsr.synthetic.recording import SPLITS, DatasetSpec, product_digest
+from stormpsr.synthetic.recording import SPLITS, DatasetSpec, annotated_by_people_F, product_digest
 
 Made = tuple[Path, GenerateResult, list[tuple[str, int, int]]]  # folder, result, calls of on_progress
 PRODUCT = Product.load("vehicle")
@@ -150,6 +151,7 @@ def test_a_folder_with_another_set_is_refused(made: Made, tmp_path: Path) -> Non
         ({"counts": {"train": 0, "val": 0, "test": 0}}, "no recordings are asked for"),
         ({"counts": {"train": -1}}, "-1 recordings for train"),
         ({"occlusion": 2.0}, "occlusion is 2"),
+        ({"difficulty": 1.1}, r"difficulty is 1\.1"),
         ({"profile": "slow"}, "no profile 'slow'"),
         ({"seed": -1}, "seed is -1"),
         ({"frame_step": 0}, "every 0th frame"),
@@ -273,6 +275,56 @@ def test_a_recording_may_have_images_of_every_fourth_frame_only(tmp_path: Path) 
     assert [frame.index for frame in recording.frames()] == list(drawn_at)
     (last,) = recording.images_at([29])
     assert (last == next(recording.images_at([28]))).all()
+
+
+def test_a_harder_world_has_the_same_work_in_harder_images_and_fewer_boxes_drawn_by_hand(
+    made: Made, tmp_path: Path
+) -> None:
+    out, _, _ = made
+    hard = tiny(difficulty=1.0)
+    generate(tmp_path / "hard", hard)
+    exact, by_hand = [], []
+    for plain_spec, hard_spec in zip(tiny().recordings(PRODUCT), hard.recordings(PRODUCT), strict=True):
+        plain, harder = recording_folder(out, plain_spec), recording_folder(tmp_path / "hard", hard_spec)
+        for name in (STATES_FILE, STEPS_FILE, STEPS_WITH_ERRORS_FILE):
+            assert (plain / name).read_bytes() == (harder / name).read_bytes()
+        assert (plain / "rgb" / "000000.jpg").read_bytes() != (harder / "rgb" / "000000.jpg").read_bytes()
+        procedure = Procedure.load(harder / "procedure.yaml")
+        exact += read_coco_boxes(plain / "OD_labels.json", procedure)
+        by_hand += read_coco_boxes(harder / "OD_labels.json", procedure)
+        counts = json.loads((harder / "recording.json").read_text())["counts"]
+        assert counts["boxes"] == len(read_coco_boxes(harder / "OD_labels.json", procedure))
+    assert by_hand
+    assert all(0 <= box.box.x0 <= box.box.x1 <= 64 for box in by_hand)
+    assert {(box.frame, box.box) for box in by_hand}.isdisjoint({(box.frame, box.box) for box in exact})
+
+
+def test_people_annotate_more_than_what_is_clear_and_leave_stretches_out() -> None:
+    from stormpsr.data.visibility import Visibility
+
+    shows_FC = np.repeat([[1.0, 1.0], [1.0, 0.6]], 2000, axis=0).astype(
+        np.float32
+    )  # clear, then with fingers on a part
+    seen = Visibility(shows_FC, np.ones_like(shows_FC), shows_FC)
+    plain_F, hard_F = (annotated_by_people_F(seen, 5, 10.0, difficulty) for difficulty in (0.0, 1.0))
+    assert plain_F.tolist() == seen.readable_F().tolist()
+    assert 0.5 < hard_F[:2000].mean() < 0.9
+    assert 0.5 < hard_F[2000:].mean() < 0.9
+    assert 10 < np.abs(np.diff(hard_F.astype(int))).sum() < 300, "stretches, not single frames"
+
+
+def test_a_set_from_before_there_were_difficulties_goes_on(made: Made, tmp_path: Path) -> None:
+    out, _, _ = made
+    old = tmp_path / "old"
+    shutil.copytree(out, old)
+    for path in (old / "dataset.json", *old.rglob("recording.json")):
+        content = json.loads(path.read_text())
+        content.pop("difficulty", None)
+        content.get("parameters", {}).pop("difficulty", None)
+        path.write_text(json.dumps(content))
+    assert generate(old, tiny()).made == ()
+    with pytest.raises(InputError, match=r"difficulty is 0\.0 there and 0\.5 here"):
+        generate(old, tiny(difficulty=0.5))
 
 
 def test_labels_convert_into_each_other_and_pass_the_audit(tmp_path: Path) -> None:

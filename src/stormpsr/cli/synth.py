@@ -23,6 +23,10 @@ ProductOption = Annotated[
 ]
 SizeOption = Annotated[int, typer.Option(help="Width and height of the images in pixels; must be even.")]
 SeedOption = Annotated[int, typer.Option(help="Random seed; the same seed gives the same files.")]
+DifficultyOption = Annotated[
+    float,
+    typer.Option(min=0.0, max=1.0, help="Harder cameras, light, tables and boxes; 1 is nearest to real recordings."),
+]
 FolderArgument = Annotated[Path, typer.Argument(help="A generated data set, one of its splits, or one recording.")]
 Rate = Annotated[float | None, typer.Option(min=0.0, max=1.0, show_default="the profile's")]
 
@@ -51,6 +55,7 @@ def generate_command(
     occlusion: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How much the hands occlude; 0.5 is calibrated on real data.")
     ] = 0.5,
+    difficulty: DifficultyOption = 0.0,
     max_seconds: Annotated[float | None, typer.Option(help="Stop each recording after this many seconds.")] = None,
     every: Annotated[
         int, typer.Option(min=1, help="Draw every so many frames only; labels keep their exact frame.")
@@ -114,6 +119,7 @@ def generate_command(
         video=video,
         max_seconds=max_seconds,
         frame_step=every,
+        difficulty=difficulty,
     )
     shares: dict[str, float] = {}  # of each recording that is to be drawn
     with Bar("percent", enabled=not as_json) as bar:
@@ -153,6 +159,7 @@ def states_command(
     size: SizeOption = 224,
     seed: SeedOption = 0,
     hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of images with hands.")] = 0.5,
+    difficulty: DifficultyOption = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Draw single images of every state.
@@ -173,6 +180,7 @@ def states_command(
             seed=seed,
             hands=hands,
             walks=walks,
+            difficulty=difficulty,
             on_progress=bar.count,
         )
     answer(as_json, {"folder": str(out), **description}, f"{description['images']} images: {out}")

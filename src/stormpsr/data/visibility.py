@@ -45,11 +45,12 @@ class Visibility:
         if not self.visible_FC.shape == self.inside_FC.shape == self.place_FC.shape:
             raise InputError("visible, inside and place must have the same shape")
 
-    def readable_F(self) -> NDArray[np.bool_]:
-        """In which frames a person could read the whole state."""
+    def readable_F(self, slack: float = 0.0) -> NDArray[np.bool_]:
+        """In which frames a person could read the whole state; with slack, parts may show by that share less."""
         mounted = ~np.isnan(self.visible_FC)
-        seen = (np.nan_to_num(self.visible_FC) >= _LEAST_VISIBLE) & (np.nan_to_num(self.inside_FC) >= _LEAST_INSIDE)
-        return np.asarray(np.where(mounted, seen, self.place_FC >= _LEAST_PLACE).all(axis=1) & mounted.any(axis=1))
+        shows, inside, place = ((1 - slack) * least for least in (_LEAST_VISIBLE, _LEAST_INSIDE, _LEAST_PLACE))
+        seen = (np.nan_to_num(self.visible_FC) >= shows) & (np.nan_to_num(self.inside_FC) >= inside)
+        return np.asarray(np.where(mounted, seen, self.place_FC >= place).all(axis=1) & mounted.any(axis=1))
 
     def told_FC(self) -> NDArray[np.bool_]:
         """Which components show enough, or their empty places do, to be told by themselves."""

@@ -182,6 +182,7 @@ class ShadowMap:
 Image = NDArray[np.uint8]
 
 _PATTERN_METRES = 0.9
+_GLOSS_POWER = 25.0  # the larger, the smaller the light's reflection
 _ROOM_TOP_DEGREES, _ROOM_BOTTOM_DEGREES = 60.0, -80.0
 
 
@@ -191,6 +192,7 @@ class Backdrop:
     def __init__(self, look: Look, lens: Lens) -> None:
         self._lens = lens
         self._darkness = look.shadow
+        self._gloss, self._lamp = look.table_gloss, look.lights[0]
         # about one and a half texels per pixel at half a metre: sharp, and no flicker
         self._texels_per_metre = float(np.clip(lens.width * 2.4, 200, 1000))
         self._table_YX4 = self._lit_table(look)
@@ -224,11 +226,24 @@ class Backdrop:
         light = cv2.merge([cv2.convertScaleAbs(dark, alpha=-self._darkness, beta=255)] * 3)
         shaded = cv2.multiply(ground[..., :3], light, scale=1 / 255)
         covered = ground[..., 3]
+        if self._gloss:
+            shaded = cv2.add(shaded, cv2.multiply(self._reflection(camera_44), light, scale=1 / 255))
+            shaded = cv2.bitwise_and(shaded, cv2.merge([cv2.compare(covered, 0, cv2.CMP_GT)] * 3))
         if int(covered.min()) == 255:
             return np.asarray(shaded, dtype=np.uint8)
         beyond = cv2.merge([255 - covered] * 3)
         room = cv2.multiply(self._room_image(camera_44), beyond, scale=1 / 255)
         return np.asarray(cv2.add(shaded, room), dtype=np.uint8)
+
+    def _reflection(self, camera_44: Floats) -> Image:
+        """The key light in a shiny table."""
+        rays_HW3 = self._lens.rays_HW3 @ camera_44[:3, :3].T
+        x, y, z = (np.float32(value) for value in self._lamp.direction)
+        along = rays_HW3[..., 0] * x + rays_HW3[..., 1] * y - rays_HW3[..., 2] * z  # mirrored in the table
+        near = np.clip(along / np.linalg.norm(rays_HW3, axis=2), 0.0, 1.0) ** np.float32(_GLOSS_POWER)
+        bright = cv2.resize(near, (self._lens.width, self._lens.height), interpolation=cv2.INTER_LINEAR)
+        channels = [bright * np.float32(255 * self._gloss * value) for value in self._lamp.colour]
+        return np.asarray(cv2.convertScaleAbs(cv2.merge(channels)), dtype=np.uint8)
 
     def _where_on_table(self, camera_44: Floats) -> tuple[Floats, Floats]:
         """Where each pixel looks on the table, in metres from its corner; far outside where it does not."""

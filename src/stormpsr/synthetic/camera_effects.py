@@ -86,20 +86,37 @@ class Sensor:
         bank = rng.normal(0, 1, (height + 64, width + 64, 3)).astype(np.float32)
         bank = cv2.GaussianBlur(bank, (0, 0), 0.6)
         self._bank = np.clip(bank / bank.std() * look.noise, -60, 60).astype(np.int16)
-        levels = np.arange(256, dtype=np.float64) / 255
-        gains = look.exposure * np.asarray(look.white_balance)
-        curve = np.clip(levels[:, None] ** look.gamma * gains, 0, None)
-        curve = np.where(curve > 0.8, 0.8 + 0.2 * np.tanh((curve - 0.8) / 0.2), curve)  # soft shoulder
-        self._curve = np.clip(curve * 255, 0, 255).astype(np.uint8).reshape(256, 1, 3)
+        self._look = look
+        self._gains = look.exposure * np.asarray(look.white_balance)
+        self._curve = self._response(self._gains)
+        waves = np.random.default_rng((look.seed, 14))
+        self._periods_32 = np.exp(waves.uniform(np.log(25), np.log(250), (3, 2)))  # in frames
+        self._phases_32 = waves.uniform(0, 2 * np.pi, (3, 2))
         x = np.linspace(-1, 1, width)[None, :]
         y = np.linspace(-1, 1, height)[:, None]
         vignette_HW = 1 - look.vignette * (x**2 + y**2) / 2
         self._vignette_HW3 = np.repeat(np.round(vignette_HW * 255).astype(np.uint8)[..., None], 3, axis=2)
 
+    def _response(self, gains_3: NDArray[np.float64]) -> Image:
+        """What the sensor makes of each of 256 levels, per colour."""
+        levels = np.arange(256, dtype=np.float64) / 255
+        curve = np.clip(levels[:, None] ** self._look.gamma * gains_3, 0, None)
+        curve = np.where(curve > 0.8, 0.8 + 0.2 * np.tanh((curve - 0.8) / 0.2), curve)  # soft shoulder
+        return np.clip(curve * 255, 0, 255).astype(np.uint8).reshape(256, 1, 3)
+
     def expose(self, image_HW3: Image, motion_pixels: tuple[float, float], frame_index: int) -> Image:
-        """Blur along the motion during the shutter time, then exposure, white balance and noise."""
+        """Blur out of focus and along the motion during the shutter time, then exposure, white balance and noise."""
+        look, curve = self._look, self._curve
+        # from -1 to 1, slowly: focus, exposure, warmth
+        focus, brighter, warmer = np.sin(2 * np.pi * frame_index / self._periods_32 + self._phases_32).mean(axis=1)
+        if look.drift:
+            tint_3 = np.array([warmer, 0.0, -warmer]) / 3
+            curve = self._response(self._gains * np.exp(look.drift * (brighter + tint_3)))
+        sigma = look.defocus * image_HW3.shape[1] * max(2 * float(focus), 0.0)
+        if sigma > 0.3:
+            image_HW3 = np.asarray(cv2.GaussianBlur(image_HW3, (0, 0), sigma), dtype=np.uint8)
         blurred = self._blur(image_HW3, motion_pixels)
-        exposed = cv2.LUT(cv2.multiply(blurred, self._vignette_HW3, scale=1 / 255), self._curve)
+        exposed = cv2.LUT(cv2.multiply(blurred, self._vignette_HW3, scale=1 / 255), curve)
         height, width = exposed.shape[:2]
         top, left = np.random.default_rng((self._seed, frame_index)).integers(0, 64, 2)
         noise = self._bank[top : top + height, left : left + width]

@@ -109,6 +109,7 @@ def _claim_folder(out: Path, spec: DatasetSpec) -> None:
     path = out / DATASET_FILE
     if path.exists():
         theirs = read_json_object(path, cure="delete it and generate again")
+        theirs = {"difficulty": 0.0, **theirs}  # sets from before there was one
         differing = [key for key in mine if key != "counts" and theirs.get(key) != mine[key]]
         if differing:
             key = differing[0]
@@ -134,7 +135,7 @@ def _is_complete(out: Path, spec: RecordingSpec) -> bool:
     if not path.exists():
         return False
     made = read_json_object(path, cure="delete it and generate again")
-    if made.get("parameters") != json.loads(json.dumps(asdict(spec))):
+    if {"difficulty": 0.0, **made.get("parameters", {})} != json.loads(json.dumps(asdict(spec))):
         cure = "delete that recording, or choose another output folder"
         raise InputError(f"recording {spec.id} was made from other parameters", path=path, cure=cure)
     return True

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpsr.errors import InputError
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.product import Product
 
@@ -87,10 +88,25 @@ class Look:
     noise: float  # standard deviation in grey levels of 255
     shutter_seconds: float
     jpeg_quality: int
+    # only in a harder world
+    shine: float = 1.0  # of parts, as a multiple of their material's
+    table_gloss: float = 0.0  # 0 a dull table; 1: the key light's reflection is white
+    defocus: float = 0.0  # greatest blur while the focus hunts, as a share of the image's width
+    drift: float = 0.0  # of exposure and white balance during the recording, as a logarithm
 
     @classmethod
-    def draw(cls, product: Product, seed: int, keep_clear: Sequence[tuple[float, float, float]] = ()) -> Look:
-        """A random look. `keep_clear` are circles (x, y, radius) on the table where no clutter or spare may lie."""
+    def draw(
+        cls,
+        product: Product,
+        seed: int,
+        keep_clear: Sequence[tuple[float, float, float]] = (),
+        difficulty: float = 0.0,
+    ) -> Look:
+        """A random look. `keep_clear` are circles (x, y, radius) on the table where no clutter or spare may lie.
+
+        `difficulty` from 0 to 1 takes camera, light, materials and table away from what is easy to read.
+        """
+        check_difficulty(difficulty)
         rng = np.random.default_rng(seed)
         glove = _hsv(rng, (0, 1), (0.0, 0.6), (0.15, 0.85)) if rng.random() < 0.25 else None
         sleeve = _hsv(rng, (0, 1), (0.05, 0.6), (0.12, 0.8)) if rng.random() < 0.7 else None
@@ -100,7 +116,7 @@ class Look:
         table, accent = _table_colours(rng, kind)
         occupied = [(0.0, 0.0, 0.19), (0.0, -0.25, 0.2), *keep_clear]
         warmth = rng.normal(0, 0.04)
-        return cls(
+        look = cls(
             seed=seed,
             table_kind=kind,
             table_colour=table,
@@ -131,6 +147,53 @@ class Look:
             shutter_seconds=float(rng.uniform(1 / 120, 1 / 40)),
             jpeg_quality=int(rng.integers(82, 94)),
         )
+        return _harder(look, product, occupied, difficulty) if difficulty else look
+
+
+def check_difficulty(difficulty: float) -> None:
+    if not 0.0 <= difficulty <= 1.0:
+        raise InputError(f"difficulty is {difficulty}", cure="it lies between 0 (the plain world) and 1")
+
+
+def _harder(look: Look, product: Product, occupied: list[tuple[float, float, float]], difficulty: float) -> Look:
+    """The look with everything pushed away from where it is easy; how far grows with the difficulty."""
+    rng = np.random.default_rng((look.seed, 13))  # a stream of its own: the look itself stays as it is
+
+    def up_to(most: float) -> float:
+        return difficulty * most * float(rng.uniform(0.3, 1.0))
+
+    colours = {}
+    for name, colour in look.material_colours.items():
+        hue, saturation, value = colorsys.rgb_to_hsv(*colour)
+        by_hue, by_saturation, by_value = difficulty * rng.normal(0, (0.04, 0.12, 0.12))
+        paler, darker = np.clip((saturation + by_saturation, value * np.exp(by_value)), 0.0, 1.0)
+        colours[name] = colorsys.hsv_to_rgb((hue + float(by_hue)) % 1.0, float(paler), float(darker))
+    key, *others = look.lights
+    hard = up_to(0.5)  # light from the key lamp instead of from everywhere
+    lights = (
+        replace(key, strength=key.strength * (1 + hard)),
+        *(replace(o, strength=o.strength * (1 - hard)) for o in others),
+    )
+    return replace(
+        look,
+        material_colours=colours,
+        lights=lights,
+        ambient=look.ambient * (1 - 0.6 * hard),
+        shadow=look.shadow + (0.85 - look.shadow) * up_to(1.0),
+        field_of_view_degrees=look.field_of_view_degrees + up_to(10.0),
+        noise=look.noise + up_to(6.0),
+        shutter_seconds=look.shutter_seconds + up_to(1 / 16),
+        jpeg_quality=round(look.jpeg_quality - up_to(40.0)),
+        shine=1 + up_to(1.5),
+        table_gloss=up_to(0.7),
+        defocus=up_to(0.012),
+        drift=up_to(0.3),
+        spares=(  # last: how often these draw depends on the difficulty
+            *look.spares,
+            *_second_unit(rng, product, occupied, difficulty),
+            *_heap(rng, product, occupied, difficulty),
+        ),
+    )
 
 
 def _as_colour(rgb: NDArray[np.float64], high: float = 1.0) -> Colour:
@@ -200,6 +263,38 @@ def _spares(
             around = pose_matrix((place[0], place[1], 0.0), (0.0, 0.0, float(rng.uniform(0, 360))))
             spares.append(Spare(index, around @ part.rest_44))
     return tuple(spares)
+
+
+def _heap(
+    rng: np.random.Generator, product: Product, occupied: list[tuple[float, float, float]], difficulty: float
+) -> tuple[Spare, ...]:
+    """More spare parts, close together at the far side of the table."""
+    spares = []
+    x, y = float(rng.uniform(-0.2, 0.2)), float(rng.uniform(0.2, 0.3))
+    for _ in range(round(difficulty * float(rng.uniform(4, 14)))):
+        index = int(rng.integers(1, product.n_components)) if product.n_components > 1 else 0
+        part = product.parts[index]
+        at = (x + float(rng.normal(0, 0.07)), y + float(rng.normal(0, 0.04)))
+        turn = float(rng.uniform(0, 360))
+        if all(np.hypot(at[0] - ox, at[1] - oy) > part.radius + r for ox, oy, r in occupied):
+            occupied.append((*at, 0.7 * part.radius))
+            spares.append(Spare(index, pose_matrix((*at, 0.0), (0.0, 0.0, turn)) @ part.rest_44))
+    return tuple(spares)
+
+
+def _second_unit(
+    rng: np.random.Generator, product: Product, occupied: list[tuple[float, float, float]], difficulty: float
+) -> tuple[Spare, ...]:
+    """Another unit, partly assembled, at the edge of the table; on some tables."""
+    known = [state.bits for state in product.procedure.states if state.bits is not None and any(state.bits)]
+    there, turn = rng.random() < 0.6 * difficulty, float(rng.uniform(0, 360))
+    bits = known[int(rng.integers(len(known)))] if known else ()
+    half = float(np.linalg.norm(product.bounds_23[1, :2] - product.bounds_23[0, :2])) / 2
+    place = _free_place(rng, occupied, half, 0.45) if there and any(bits) else None
+    if place is None:
+        return ()
+    stands_44 = pose_matrix((*place, 0.0), (0.0, 0.0, turn))
+    return tuple(Spare(k, stands_44 @ product.parts[k].pose_44) for k, bit in enumerate(bits) if bit)
 
 
 def _watch(rng: np.random.Generator) -> Colour | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stormpsr import __version__
 from stormpsr.data.boxes import Box
@@ -40,7 +41,7 @@ from stormpsr.files import naming_full_disk, write_json
 from stormpsr.procedure.model import Procedure, StepKind
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.choreography import simulate
-from stormpsr.synthetic.look import Look
+from stormpsr.synthetic.look import Look, check_difficulty
 from stormpsr.synthetic.plan import Activity
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import Traits, profile_named
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
 
 MIN_SIZE, MAX_SIZE = 16, 2048
 VIDEO_FILE = "rgb.mp4"
+
+# How people annotate, at a difficulty of 1
+_MOST_SLACK = 0.45  # by which a part may show less than a readable frame asks for
+_MOST_LEFT_OUT, _STRETCH_SECONDS = 0.3, 4.0  # share of the time in which nothing is annotated, in stretches of so long
+_BOX_ERROR = 0.03  # of each side of a box, as a share of its width or height
 
 OnFrame = Callable[[int, "RenderedFrame", "Renderer"], None]
 OnProgress = Callable[[int, int], None]  # frames drawn, frames in all
@@ -73,6 +79,7 @@ class RecordingSpec:
     video: bool  # one MP4 file instead of single frames
     max_seconds: float | None = None  # cut the recording here
     frame_step: int = 1  # only every so many frames are drawn
+    difficulty: float = 0.0  # of images and boxes; what happens does not depend on it
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,7 @@ class DatasetSpec:
     video: bool = False
     max_seconds: float | None = None
     frame_step: int = 1
+    difficulty: float = 0.0
 
     def __post_init__(self) -> None:
         profile_named(self.profile)
@@ -100,6 +108,7 @@ class DatasetSpec:
             raise InputError(f"the seed is {self.seed}", cure="it must not be negative")
         if not 0.0 <= self.occlusion <= 1.0:
             raise InputError(f"occlusion is {self.occlusion}", cure="it lies between 0 (little is hidden) and 1")
+        check_difficulty(self.difficulty)
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise InputError(f"the greatest length is {self.max_seconds} s", cure="it must be more than 0")
         if self.frame_step < 1:
@@ -124,8 +133,8 @@ class DatasetSpec:
             cure = "mark wrong poses of its parts with 'unseen: true'"
             raise InputError(f"product {product.procedure.name!r} keeps no faults from training", cure=cure)
         variants = list(product.procedure.variants)
-        shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds", "frame_step")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in (*shared, "frame_step", "difficulty")}
         specs = []
         for code, split in enumerate(SPLITS):
             for index in range(self.counts.get(split, 0)):
@@ -169,7 +178,7 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
     with naming_full_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         writer = _video(folder, spec.size, timeline.fps) if spec.video else _frame_files(folder)
-        look = look_of(product, timeline, traits, spec.seed)
+        look = look_of(product, timeline, traits, spec.seed, spec.difficulty)
         with writer as add_frame:
             visibility, boxes = measure(
                 product, timeline, look, spec.size, add_frame, on_progress, frame_step=spec.frame_step
@@ -178,7 +187,7 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
         write_states(folder / STATES_FILE, states, procedure)
         for name, with_errors in ((STEPS_FILE, False), (STEPS_WITH_ERRORS_FILE, True)):
             write_steps(folder / name, steps_from_states(states, procedure, with_errors=with_errors), procedure)
-        coco, counts = _coco_boxes(timeline, visibility, boxes, procedure, spec.size, spec.frame_step)
+        coco, counts = _coco_boxes(timeline, visibility, boxes, procedure, spec)
         coco.write(folder / COCO_FILE)
         write_visibility(folder / VISIBILITY_FILE, visibility, procedure)
         procedure.save(folder / PROCEDURE_FILE)
@@ -208,11 +217,11 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
         write_json(folder / RECORDING_FILE, description, indent=1)
 
 
-def look_of(product: Product, timeline: Timeline, traits: Traits, seed: int) -> Look:
+def look_of(product: Product, timeline: Timeline, traits: Traits, seed: int, difficulty: float = 0.0) -> Look:
     """The recording's appearance: the person's hands, and nothing in the way of the parts."""
     spots = timeline.part_pose_FC44[0, :, :2, 3]
     keep_clear = [(float(x), float(y), part.radius) for (x, y), part in zip(spots, product.parts, strict=True)]
-    return replace(Look.draw(product, seed, keep_clear), hand_scale=traits.hand_scale)
+    return replace(Look.draw(product, seed, keep_clear, difficulty), hand_scale=traits.hand_scale)
 
 
 def measure(
@@ -274,32 +283,54 @@ def _video(folder: Path, size: int, fps: float) -> Iterator[OnFrame]:
 
 
 def _coco_boxes(
-    timeline: Timeline,
-    visibility: Visibility,
-    boxes: list[Box | None],
-    procedure: Procedure,
-    size: int,
-    frame_step: int = 1,
+    timeline: Timeline, visibility: Visibility, boxes: list[Box | None], procedure: Procedure, spec: RecordingSpec
 ) -> tuple[Coco, dict[str, int]]:
-    """Boxes with the state's class on readable frames, and how many frames there were of each sort.
+    """Boxes with the state's class on annotated frames, and how many frames there were of each sort.
 
-    A readable frame in a state that the detector has no class for gets no box.
+    Annotated are all readable frames, or what people make of them in a harder world. A frame in a state that the
+    detector has no class for gets no box.
     """
-    drawn_F = np.arange(len(boxes)) % frame_step == 0
-    readable, states_FC = np.flatnonzero(visibility.readable_F() & drawn_F).tolist(), timeline.states_FC()
+    drawn_F, states_FC = np.arange(len(boxes)) % spec.frame_step == 0, timeline.states_FC()
+    readable_F = visibility.readable_F() & drawn_F
+    annotated_F = drawn_F & annotated_by_people_F(visibility, spec.seed, timeline.fps, spec.difficulty)
     coco = Coco(categories=state_categories(procedure))
-    for frame in readable:
+    without_class = 0
+    for frame in np.flatnonzero(readable_F | annotated_F).tolist():
         box, state_class = boxes[frame], procedure.state_class(tuple(states_FC[frame]))
-        if state_class is not None and box is not None:
-            coco.images.append(CocoImage(frame, frame_name(frame), size, size))
-            coco.boxes.append(CocoBox(coco.images[-1], state_class, box))
+        if state_class is None or box is None:
+            without_class += int(readable_F[frame])
+        elif annotated_F[frame]:
+            coco.images.append(CocoImage(frame, frame_name(frame), spec.size, spec.size))
+            coco.boxes.append(CocoBox(coco.images[-1], state_class, _drawn_by_hand(box, frame, spec)))
     counts = {
         "frames": int(drawn_F.sum()),
-        "readable_frames": len(readable),
+        "readable_frames": int(readable_F.sum()),
         "boxes": len(coco.boxes),
-        "readable_without_class": len(readable) - len(coco.boxes),
+        "readable_without_class": without_class,
     }
     return coco, counts
+
+
+def annotated_by_people_F(visibility: Visibility, seed: int, fps: float, difficulty: float) -> NDArray[np.bool_]:
+    """Which frames have a box: the readable ones; in a harder world also some that fingers cover, and not all."""
+    annotated_F = visibility.readable_F(slack=_MOST_SLACK * difficulty)
+    rng, frame = np.random.default_rng((seed, 15)), 0
+    while frame < len(annotated_F):  # stretches of time, whatever can be seen in them
+        until = frame + max(round(rng.exponential(_STRETCH_SECONDS) * fps), 1)
+        if rng.random() < _MOST_LEFT_OUT * difficulty:
+            annotated_F[frame:until] = False
+        frame = until
+    return annotated_F
+
+
+def _drawn_by_hand(box: Box, frame: int, spec: RecordingSpec) -> Box:
+    """The box with each side a little off, within the image."""
+    if not spec.difficulty:
+        return box
+    off_22 = np.random.default_rng((spec.seed, 16, frame)).normal(0, _BOX_ERROR * spec.difficulty, (2, 2))
+    low_high_22 = np.array([[box.x0, box.y0], [box.x1, box.y1]])
+    moved_22 = np.clip(low_high_22 + off_22 * (low_high_22[1] - low_high_22[0]), 0, spec.size)
+    return Box(*(float(value) for value in moved_22.ravel()))
 
 
 # ---------------------------------------------------------------------- in a process of its own

@@ -177,7 +177,7 @@ class Scene:
             lamp.SetIntensity(light.strength)
             self._renderer.AddLight(lamp)
         for k, part in enumerate(self.product.parts):
-            shine = float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces]))
+            shine = float(np.mean([self.product.materials[piece.material].shine for piece in part.pieces])) * look.shine
             self.parts[k].recolour(self._part_colours(part, k), shine)
         for hand in self._hands.values():
             self._colour_hand(hand)

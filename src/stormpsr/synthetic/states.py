@@ -29,7 +29,7 @@ from stormpsr.files import replacing, replacing_folder, write_json
 from stormpsr.procedure.model import Procedure, StateBits, StateKind, Step, bit_string
 from stormpsr.synthetic import motion
 from stormpsr.synthetic.actions import ErrorRates, draw_actions
-from stormpsr.synthetic.look import Look
+from stormpsr.synthetic.look import Look, check_difficulty
 from stormpsr.synthetic.meshes import pose_matrix
 from stormpsr.synthetic.plan import random_stream
 from stormpsr.synthetic.product import Product
@@ -43,8 +43,8 @@ Floats = NDArray[np.float32]
 class StateRenderer:
     """Draws states of one product, each image with a look, a view and hands of its own, in one window."""
 
-    def __init__(self, product: Product, size: int | tuple[int, int] = 128) -> None:
-        self.product = product
+    def __init__(self, product: Product, size: int | tuple[int, int] = 128, difficulty: float = 0.0) -> None:
+        self.product, self.difficulty = product, difficulty
         self._renderer = Renderer(product, Look.draw(product, 0), size)
         self._look: int | None = None
 
@@ -63,7 +63,7 @@ class StateRenderer:
         """
         look = seed if look is None else look
         if look != self._look:
-            self._renderer.set_look(Look.draw(self.product, look))
+            self._renderer.set_look(Look.draw(self.product, look, difficulty=self.difficulty))
             self._look = look
         return self._renderer.render(state_timeline(self.product, bits, seed, hands), 0)
 
@@ -310,6 +310,7 @@ def draw_states(
     seed: int,
     hands: float = 0.5,
     walks: int = 0,
+    difficulty: float = 0.0,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Any]:
     """Draw `per_state` images of every class, and `walks` of states that people pass through.
@@ -318,6 +319,7 @@ def draw_states(
     """
     if per_state < 0 or walks < 0 or per_state + walks < 1:
         raise InputError(f"{per_state} images per state and {walks} of walks", cure="at least one is needed")
+    check_difficulty(difficulty)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another output folder, or delete it")
     product = Product.load(source)
@@ -327,7 +329,7 @@ def draw_states(
         categories = state_categories(product.procedure)
         coco = Coco(categories=categories | ({len(product.procedure.states): UNLISTED} if walks else {}))
         visible_FC, inside_FC, place_FC = (np.full((len(jobs), product.n_components), np.nan) for _ in range(3))
-        with StateRenderer(product, size) as renderer:
+        with StateRenderer(product, size, difficulty) as renderer:
             for number, (name, state_class, bits, image_seed) in enumerate(jobs):
                 look = jobs[number - number % _IMAGES_PER_LOOK][3]
                 frame = renderer.render(bits, image_seed, hands, look)
@@ -350,6 +352,7 @@ def draw_states(
             "size": size,
             "seed": seed,
             "hands": hands,
+            "difficulty": difficulty,
             "images": len(coco.images),
             "without_box": len(coco.images) - len(coco.boxes),
         }
