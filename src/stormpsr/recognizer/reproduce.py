@@ -279,7 +279,7 @@ class Cell:
 
 
 def cells_of(experiment: Experiment, name: str, table: Table) -> list[Cell]:
-    """All cells, seeds last; rows that need a detector, or recordings to learn from, are left out where there are none."""
+    """All cells, seeds last, without rows that need a detector, or more recordings to learn from than there are."""
     cells = []
     for row in table.all_rows(experiment.stage):
         method = resolve_method(str(row.method)).decoder_class
