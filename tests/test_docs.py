@@ -94,8 +94,8 @@ Provider = Callable[[Path], None]
 
 
 # A page that draws this set by the same command finds it drawn already: what is complete is left alone.
-WORLD = "synth generate world --train 2 --val 1 --test 1 --size 160 --max-seconds 30 --occlusion 0.2"
-VIDEO = "synth generate video --train 0 --val 0 --test 1 --size 160 --max-seconds 15 --video"
+WORLD = "synth generate world --profile quick --train 2 --val 1 --test 1 --size 160 --max-seconds 30 --occlusion 0.2"
+VIDEO = "synth generate video --profile quick --train 0 --val 0 --test 1 --size 160 --max-seconds 15 --video"
 
 
 @pytest.fixture(scope="session")

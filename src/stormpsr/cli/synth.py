@@ -41,12 +41,12 @@ _DECILES = {
 @app.command("generate")
 def generate_command(
     out: Annotated[Path, typer.Argument(help="Folder for the data set. An interrupted run is resumed.")],
-    profile: Annotated[str, typer.Option(help="Pace and clear views: industreal, meccano or quick.")] = "quick",
+    profile: Annotated[str, typer.Option(help="Pace and clear views: industreal, meccano or quick.")] = "industreal",
     product: ProductOption = "vehicle",
     train: Annotated[int, typer.Option(min=0, help="Number of training recordings.")] = 48,
     val: Annotated[int, typer.Option(min=0, help="Number of validation recordings.")] = 8,
     test: Annotated[int, typer.Option(min=0, help="Number of test recordings.")] = 16,
-    size: SizeOption = 224,
+    size: SizeOption = 320,
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option(min=1, help="Number of recordings drawn in parallel.")] = 2,
     video: Annotated[
@@ -58,8 +58,13 @@ def generate_command(
     difficulty: DifficultyOption = 0.0,
     max_seconds: Annotated[float | None, typer.Option(help="Stop each recording after this many seconds.")] = None,
     every: Annotated[
-        int, typer.Option(min=1, help="Draw every so many frames only; labels keep their exact frame.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Draw every so many frames only; labels keep their exact frame.",
+            show_default="4, as often as networks look; 1 with --video",
+        ),
+    ] = None,
     error_rate: Rate = None,
     removal_rate: Rate = None,
     omission_rate: Rate = None,
@@ -83,7 +88,7 @@ def generate_command(
     Frames, labels, boxes and visibility. The rates are shares of installations that are first done wrong (error),
     undone and redone (removal) or skipped (omission). A rate of one split overrides the general one.
 
-    Example: stormpsr synth generate data/vehicle --profile quick --size 128 --train-error-rate 0.15
+    Example: stormpsr synth generate data/vehicle --train 90 --val 24 --test 40 --train-error-rate 0.35
     """
     need("drawing recordings", "synth")
     from stormpsr.synthetic.actions import ErrorRates
@@ -118,7 +123,7 @@ def generate_command(
         },
         video=video,
         max_seconds=max_seconds,
-        frame_step=every,
+        frame_step=every or (1 if video else 4),
         difficulty=difficulty,
     )
     shares: dict[str, float] = {}  # of each recording that is to be drawn
@@ -156,7 +161,7 @@ def states_command(
     product: ProductOption = "vehicle",
     per_state: Annotated[int, typer.Option(min=0, help="Number of images per state that a detector knows.")] = 200,
     walks: Annotated[int, typer.Option(min=0, help="Number of images of other states that occur in between.")] = 0,
-    size: SizeOption = 224,
+    size: SizeOption = 320,
     seed: SeedOption = 0,
     hands: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of images with hands.")] = 0.5,
     difficulty: DifficultyOption = 0.0,
