@@ -290,6 +290,12 @@ def _check_target(path: Path) -> None:
         raise InputError("this file is protected", path=path, cure="choose another name, or allow writing to it")
 
 
+def check_own_file(path: Path) -> None:
+    """Refuse a pipe, which would be waited for, or a folder in the place of a file that we keep for ourselves."""
+    if path.exists() and not path.is_file():
+        raise InputError("this is not a file", path=path, cure="remove it")
+
+
 def _is_device(path: Path) -> bool:
     if path.parent in (Path("/dev"), Path("/dev/fd")):  # also where /dev/stdout is a file
         return path.exists()

@@ -118,6 +118,16 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
         pass
 
 
+@pytest.mark.parametrize("place", ["header_path", "data_path"])
+def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path, place: str) -> None:
+    rows = row_file(tmp_path)
+    getattr(rows, place).mkdir(parents=True)
+    with pytest.raises(InputError, match="this is not a file"):
+        rows.delete()
+    with pytest.raises(InputError, match="this is not a file"), rows.writer():
+        pass
+
+
 def test_too_little_room_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 0, 100))  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="the disk is full"), row_file(tmp_path).writer():

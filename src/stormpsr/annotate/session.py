@@ -54,7 +54,16 @@ from stormpsr.data.layouts import RecordingFolder
 from stormpsr.data.recording import Recording, open_recording, read_labels
 from stormpsr.data.sources import ImageFolder
 from stormpsr.errors import InputError
-from stormpsr.files import append, holding, naming_full_disk, parse_json, read_bytes, read_json_object, write_json
+from stormpsr.files import (
+    append,
+    check_own_file,
+    holding,
+    naming_full_disk,
+    parse_json,
+    read_bytes,
+    read_json_object,
+    write_json,
+)
 from stormpsr.procedure.model import Procedure
 
 JOURNAL_FILE = "annotation.journal.jsonl"
@@ -100,9 +109,7 @@ class Session:
         self._boxes_are_ours = False
         self._size = 0
         for name in (JOURNAL_FILE, STATUS_FILE, STATES_FILE, STEPS_FILE, STEPS_WITH_ERRORS_FILE, COCO_FILE):
-            path = self.folder.path / name
-            if path.exists() and not path.is_file():  # a pipe would be waited for
-                raise InputError("this is not a file", path=path, cure="remove it")
+            check_own_file(self.folder.path / name)
         if self._journal.is_file():
             # on some shared disks only those who may write can keep others out
             with self._alone("ab" if os.access(self._journal, os.W_OK) else "rb"):

@@ -20,7 +20,7 @@ from stormpsr.data.images import GEOMETRY, Image, image_size, letterbox
 from stormpsr.data.row_file import RowFile
 from stormpsr.data.sources import FrameSource, ImageFolder, rows_that_show
 from stormpsr.errors import InputError
-from stormpsr.files import check_room, read_json_object, write_text
+from stormpsr.files import check_own_file, check_room, read_json_object, write_text
 
 _ROWS_AT_ONCE = 64
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
@@ -113,6 +113,7 @@ class FrameCache:
     def _check_files(self, source: ImageFolder, numbers: Numbers, on_progress: OnProgress | None) -> None:
         """Decode images once, so that one that is damaged is named now and not after hours of training."""
         mark = self._checked(source)
+        check_own_file(mark)
         if mark.is_file() and mark.read_bytes() == source.fingerprint().encode():
             return
         chosen = source.numbers() if numbers == "all" else sorted(set(numbers))

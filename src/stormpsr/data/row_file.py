@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.errors import InputError
-from stormpsr.files import check_room, flush, naming_full_disk, read_json_object, write_json
+from stormpsr.files import check_own_file, check_room, flush, naming_full_disk, read_json_object, write_json
 
 _VERSION = 1
 
@@ -90,9 +90,7 @@ class RowFile:
     @contextmanager
     def writer(self) -> Iterator[RowWriter]:
         """Append the rows that are missing. Rows of another array under this name must be deleted before."""
-        for path in (self.header_path, self.data_path):
-            if path.is_fifo():  # it would be waited for
-                raise InputError("this is not a file", path=path, cure="remove it")
+        self._check_files()
         reason = self.stale_because()
         if reason:
             cure = "delete it, or choose another folder"
@@ -112,8 +110,13 @@ class RowFile:
 
     def delete(self) -> None:
         """Remove the array; the header goes last, so that half a removal is never taken for a whole array."""
+        self._check_files()
         self.data_path.unlink(missing_ok=True)
         self.header_path.unlink(missing_ok=True)
+
+    def _check_files(self) -> None:
+        for path in (self.header_path, self.data_path):
+            check_own_file(path)
 
     def _header(self) -> dict[str, Any]:
         header = {

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stormpsr.errors import InputError
-from stormpsr.files import read_json_object, replacing
+from stormpsr.files import check_own_file, read_json_object, replacing
 
 Role = Literal["operator", "viewer"]
 Clock = Callable[[], float]
@@ -130,8 +130,7 @@ def access_for(host: str, given: str | None, folder: Path) -> tuple[Access, bool
     if given is None and is_loopback(host):
         return Access(), False
     path = folder / TOKENS_FILE
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise InputError("this is not a file", path=path, cure="delete it: new tokens are made")
+    check_own_file(path)
     known = read_json_object(path, cure="delete it: new tokens are made") if path.is_file() else {}
     tokens = {name: str(known.get(name) or secrets.token_urlsafe(24)) for name in ("operator", "viewer")}
     tokens["viewer"] = os.environ.get("STORMPSR_VIEWER_TOKEN") or tokens["viewer"]
