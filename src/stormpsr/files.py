@@ -290,10 +290,10 @@ def _check_target(path: Path) -> None:
         raise InputError("this file is protected", path=path, cure="choose another name, or allow writing to it")
 
 
-def check_own_file(path: Path) -> None:
+def check_own_file(path: Path, cure: str = "remove it") -> None:
     """Refuse a pipe, which would be waited for, or a folder in the place of a file that we keep for ourselves."""
     if path.exists() and not path.is_file():
-        raise InputError("this is not a file", path=path, cure="remove it")
+        raise InputError("this is not a file", path=path, cure=cure)
 
 
 def _is_device(path: Path) -> bool:

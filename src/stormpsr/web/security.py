@@ -130,7 +130,7 @@ def access_for(host: str, given: str | None, folder: Path) -> tuple[Access, bool
     if given is None and is_loopback(host):
         return Access(), False
     path = folder / TOKENS_FILE
-    check_own_file(path)
+    check_own_file(path, cure="delete it: new tokens are made")
     known = read_json_object(path, cure="delete it: new tokens are made") if path.is_file() else {}
     tokens = {name: str(known.get(name) or secrets.token_urlsafe(24)) for name in ("operator", "viewer")}
     tokens["viewer"] = os.environ.get("STORMPSR_VIEWER_TOKEN") or tokens["viewer"]
