@@ -1,8 +1,9 @@
-"""Scores against how much is hidden, of every method of a model: a table and a plot.
+"""Scores against how much is hidden, or how hard images are, of every method of a model: a table and a plot.
 
     python benchmarks/occlusion.py MODEL 0=DATA 0.25=DATA 0.5=DATA 0.75=DATA 1=DATA [--split test] [--plot FILE.png]
 
-Each DATA is a generated set that was drawn with `synth generate --occlusion` of that value. Protocol paper; intervals
+Each DATA is a generated set that was drawn with `synth generate --occlusion` of that value, or `--difficulty` (`--dial
+difficulty`). Protocol paper; intervals
 are of 95 % over recordings.
 """
 
@@ -36,7 +37,7 @@ def sets_of(words: Sequence[str]) -> dict[float, Path]:
     return dict(sorted(found.items()))
 
 
-def plot(path: Path, table: Table) -> None:
+def plot(path: Path, table: Table, dial: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.2), layout="constrained")
@@ -55,7 +56,7 @@ def plot(path: Path, table: Table) -> None:
             ends = [getattr(group, interval) for group in shown.values()]
             if all(end is not None for end in ends):
                 axes.fill_between(list(shown), [e.low for e in ends], [e.high for e in ends], color=colour, alpha=0.1)
-        axes.set(xlabel="--occlusion", title=name)
+        axes.set(xlabel=f"--{dial}", title=name)
         axes.set_ylim(bottom=0, top=None if value == "delay_seconds" else 1.02)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(table), frameon=False)
@@ -69,6 +70,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--cache", type=Path, default=Path(".cache/predictions"))
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--dial", choices=("occlusion", "difficulty"), default="occlusion", help="what sets differ in")
     options = parser.parse_args(words)
     table: Table = {}
     for share, data in sets_of(options.sets).items():
@@ -85,7 +87,7 @@ def main(words: Sequence[str] | None = None) -> None:
     ]
     print_table(("POS / F1 / tau (s)", *(f"{share:g}" for share in shares)), rows)
     if options.plot:
-        plot(options.plot, table)
+        plot(options.plot, table, options.dial)
 
 
 if __name__ == "__main__":
