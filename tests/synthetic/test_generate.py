@@ -327,6 +327,19 @@ def test_a_set_from_before_there_were_difficulties_goes_on(made: Made, tmp_path:
         generate(old, tiny(difficulty=0.5))
 
 
+@pytest.mark.parametrize("parameters", [None, [], "quick", {}])
+def test_a_recording_whose_description_is_damaged_is_not_taken_for_one_of_these(
+    made: Made, tmp_path: Path, parameters: object
+) -> None:
+    out, _, _ = made
+    damaged = tmp_path / "damaged"
+    shutil.copytree(out, damaged)
+    path = next(damaged.rglob("recording.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "parameters": parameters}))
+    with pytest.raises(InputError, match="was made from other parameters"):
+        generate(damaged, tiny())
+
+
 def test_labels_convert_into_each_other_and_pass_the_audit(tmp_path: Path) -> None:
     from stormpsr.data.audit import audit_labels
 

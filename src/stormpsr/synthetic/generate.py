@@ -135,7 +135,10 @@ def _is_complete(out: Path, spec: RecordingSpec) -> bool:
     if not path.exists():
         return False
     made = read_json_object(path, cure="delete it and generate again")
-    if {"difficulty": 0.0, **made.get("parameters", {})} != json.loads(json.dumps(asdict(spec))):
+    theirs = made.get("parameters")
+    if isinstance(theirs, dict):
+        theirs = {"difficulty": 0.0, **theirs}  # recordings from before there was one
+    if theirs != json.loads(json.dumps(asdict(spec))):
         cure = "delete that recording, or choose another output folder"
         raise InputError(f"recording {spec.id} was made from other parameters", path=path, cure=cure)
     return True
