@@ -340,6 +340,17 @@ def test_a_recording_whose_description_is_damaged_is_not_taken_for_one_of_these(
         generate(damaged, tiny())
 
 
+@pytest.mark.parametrize("counts", [None, [], {"train": "2"}, {"train": None}])
+def test_a_damaged_description_of_a_set_is_refused(made: Made, tmp_path: Path, counts: object) -> None:
+    out, _, _ = made
+    damaged = tmp_path / "damaged"
+    shutil.copytree(out, damaged)
+    path = damaged / "dataset.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "counts": counts}))
+    with pytest.raises(InputError, match=r"dataset\.json: 'counts' is .*delete it and generate again"):
+        generate(damaged, tiny())
+
+
 def test_labels_convert_into_each_other_and_pass_the_audit(tmp_path: Path) -> None:
     from stormpsr.data.audit import audit_labels
 

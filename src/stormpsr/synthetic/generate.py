@@ -118,7 +118,11 @@ def _claim_folder(out: Path, spec: DatasetSpec) -> None:
                 path=path,
                 cure="choose another output folder, or delete this one",
             )
-        mine["counts"] = {k: max(v, theirs["counts"].get(k, 0)) for k, v in mine["counts"].items()}
+        counts = theirs.get("counts")
+        if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
+            problem = f"'counts' is {counts!r:.60}, not a number for each split"
+            raise InputError(problem, path=path, cure="delete it and generate again")
+        mine["counts"] = {k: max(v, counts.get(k, 0)) for k, v in mine["counts"].items()}
     elif out.is_file():
         raise InputError("the output is a file", path=out, cure="give the path of a folder")
     elif out.exists() and any(out.iterdir()):
