@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -490,6 +491,23 @@ def read_table(folder: Path) -> object:
     return load_table(str(folder / "table.yaml"))
 
 
+def read_cell(folder: Path) -> object:
+    from stormpsr.recognizer.reproduce import read_scores
+
+    return read_scores(folder / "cell-0.json", ["a", "b"])
+
+
+def read_drawn(folder: Path) -> object:
+    """What generating goes on with, and its overview."""
+    from stormpsr.synthetic import generate, overview
+
+    spec = _drawn_set()
+    (recording,) = spec.recordings(_product())
+    generate._claim_folder(folder, spec)
+    generate._is_complete(folder, recording)
+    return overview.summarise_set(map(overview.metrics_of, overview.recording_folders(folder))).mean_length
+
+
 def read_detector_preset(folder: Path) -> object:
     from stormpsr.training.tasks.detector import load_detector_preset
 
@@ -779,6 +797,44 @@ def make_published(folder: Path) -> None:
     _text("procedure_info.json", procedure_info_text(LAMP))(folder)
 
 
+def make_cell(folder: Path) -> None:
+    scores = {"pos": 0.5, "f1": 0.8, "delay_seconds": None, "true_positives": 3}
+    content = {"row": "one", "seed": 0, "scores": {"a": scores, "b": {**scores, "delay_seconds": 12.5}}}
+    _text("cell-0.json", json.dumps(content))(folder)
+
+
+@functools.cache
+def _product() -> Any:
+    from stormpsr.synthetic.product import Product
+
+    return Product.load("vehicle")
+
+
+@functools.cache
+def _drawn_set() -> Any:
+    from stormpsr.synthetic.actions import ErrorRates
+    from stormpsr.synthetic.recording import DatasetSpec, product_digest
+
+    rates = {split: ErrorRates(0.1, 0.1, 0.1, 0.2) for split in ("train", "val", "test")}
+    counts = {"train": 1, "val": 0, "test": 0}
+    return DatasetSpec("vehicle", product_digest(_product()), "quick", 32, 0, counts, 0.5, rates)
+
+
+def make_drawn(folder: Path) -> None:
+    from stormpsr.data.visibility import Visibility, write_visibility
+    from stormpsr.synthetic import generate
+
+    spec = _drawn_set()
+    (recording,) = spec.recordings(_product())
+    generate._claim_folder(folder, spec)
+    place = generate.recording_folder(folder, recording)
+    _recording(place, images=3)
+    write_visibility(place / "visibility.csv", Visibility(*(np.ones((3, LAMP.n_components)) for _ in range(3))), LAMP)
+    LAMP.save(place / "procedure.yaml")
+    about = {"fps": 10.0, "n_frames": 3, "parameters": dataclasses.asdict(recording)}
+    _text("recording.json", json.dumps(about))(place)
+
+
 def make_settings(folder: Path) -> None:
     from stormpsr.recognizer.model_folder import RecognizerSettings, save_settings
 
@@ -999,6 +1055,8 @@ TARGETS: tuple[Target, ...] = (
         1,
     ),
     Target("table", _copied("table.yaml", "tables", "main.yaml"), read_table, 1),
+    Target("cell", make_cell, read_cell, 1),
+    Target("drawn set", make_drawn, read_drawn, 1, r"(json|csv|yaml)$"),
     Target("class ids", _text("ids.yaml", "1: 15\n2: 3\n30: 1\n"), read_ids, 1),
     Target("stations", _text("stations.yaml", STATIONS), read_stations, 1),
     Target("recognizer.yaml", make_settings, read_settings, 2),

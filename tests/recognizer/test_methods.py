@@ -170,6 +170,13 @@ def test_learning_goes_on_where_it_was_broken_off(run: Run, world: Path, monkeyp
     code, _, err = run("tune", "m", "--data", world, "--method", "metronome")
     assert code != 0
     assert "the lights went out" in err
+    (finished,) = Path("cache/predictor/fitting").rglob("finished.json")
+    kept = finished.read_text()
+    finished.write_text(json.dumps({**json.loads(kept), "every": "often"}))
+    code, _, err = run("tune", "m", "--data", world, "--method", "metronome")
+    assert code == 2
+    assert "finished.json: every" in err
+    finished.write_text(kept)
     code, _, err = run("tune", "m", "--data", world, "--method", "metronome")
     assert code == 0, err
     # the first part was kept; the second one and that of all recordings were left

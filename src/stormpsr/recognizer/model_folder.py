@@ -112,15 +112,16 @@ def load_settings(path: Path) -> RecognizerSettings:
     settings = validate(RecognizerSettings, document, strict=True)
     # a class of somebody's own is imported when it is asked for, not to read a file
     named = [name for name in settings.methods if ":" not in name]
-    return replace(settings, methods={**settings.methods, **{name: _method(name, document) for name in named}})
+    read = {name: read_method(name, document, at=("methods", name)) for name in named}
+    return replace(settings, methods={**settings.methods, **read})
 
 
-def _method(name: str, document: Document) -> Any:
-    """The settings of a method."""
+def read_method(name: str, document: Document, at: tuple[str, ...] = ()) -> Any:
+    """The settings of a method from where they stand in a document."""
     try:
         method = resolve_method(name)
-        validate(method.decoder_class.Settings, document, at=("methods", name), strict=True)
-        return method.settings(document.at(("methods", name)))
+        validate(method.decoder_class.Settings, document, at=at, strict=True)
+        return method.settings(document.at(at))
     except InputError as error:
         raise error if error.path else document.located(error) from None
 

@@ -26,6 +26,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import FiniteFloat
 
 from stormpsr.config import Config, dump_config, load_config
 from stormpsr.data.dataset import Dataset
@@ -65,7 +66,7 @@ from stormpsr.training.stages import (
     train_locator,
     train_temporal,
 )
-from stormpsr.yaml_loader import STRICT_KEYS, guess, read_yaml, validate
+from stormpsr.yaml_loader import STRICT_KEYS, Document, guess, read_yaml, validate
 
 TunedBy = Literal["threshold", "all", "none"]
 _DRAWS = 10_000
@@ -76,6 +77,7 @@ _KEPT_FROM: dict[StageName, tuple[str, ...]] = {  # what decides a stage's resul
     "temporal": ("temporal", "clips", "train_temporal"),
     "joint": ("train_joint",),
 }
+CellScores = dict[str, dict[str, float | None]]  # of each test recording, by metric
 _NO_IMAGE = np.zeros((1, 1, 3), dtype=np.uint8)
 
 
@@ -514,12 +516,11 @@ class TableResult:
 
 def read_result(experiment: Experiment, name: str, table: Table, cells: Sequence[Cell]) -> TableResult:
     """Put the cells of a table together."""
-    by_row: dict[str, list[dict[str, Any]]] = {}
+    by_row: dict[str, list[CellScores]] = {}
+    recordings = sorted(recording.name for recording in experiment.test)
     for cell in cells:
-        content = read_json_object(cell.path(experiment.out), "cell of a table", cure="delete it")
-        by_row.setdefault(cell.row.name, []).append(content["scores"])
+        by_row.setdefault(cell.row.name, []).append(read_scores(cell.path(experiment.out), recordings))
     rows = {cell.row.name: cell.row for cell in cells}
-    recordings = sorted(next(iter(by_row.values()))[0])
     draws_KR = np.random.default_rng(0).integers(len(recordings), size=(_DRAWS, len(recordings)))
     values = {row: {metric: _values(found, recordings, metric) for metric in METRICS} for row, found in by_row.items()}
     procedure = experiment.data.procedure.name
@@ -558,7 +559,17 @@ def read_result(experiment: Experiment, name: str, table: Table, cells: Sequence
     return TableResult(name, table.title, table.finding, about, table.baseline, tuple(results))
 
 
-def _values(found: Sequence[Mapping[str, Any]], recordings: Sequence[str], metric: str) -> NDArray[np.float64]:
+def read_scores(path: Path, recordings: Sequence[str]) -> CellScores:
+    """What a cell's file says of each test recording."""
+    content = read_json_object(path, "cell of a table", cure="delete it")
+    document = Document({"scores": content.get("scores")}, path)
+    scores: CellScores = validate(dict[str, dict[str, FiniteFloat | None]], document, at=("scores",), strict=True)
+    if sorted(scores) != list(recordings) or any(set(METRICS) - set(own) for own in scores.values()):
+        raise InputError("the scores are not those of the test recordings", path=path, cure="delete it")
+    return scores
+
+
+def _values(found: Sequence[CellScores], recordings: Sequence[str], metric: str) -> NDArray[np.float64]:
     """(S, R), nan where nothing was matched."""
     return np.array([[scores[name][metric] for name in recordings] for scores in found], dtype=np.float64)
 

@@ -26,8 +26,16 @@ from stormpsr.evaluation.alarms import Alarms, put_together
 from stormpsr.evaluation.metrics import Scores, score
 from stormpsr.evaluation.summary import GroupSummary, summarise
 from stormpsr.files import digest, read_json_object, replacing, write_text
-from stormpsr.recognizer.model_folder import SETTINGS_FILE, RecognizerModel, add_metrics, load_settings, save_settings
+from stormpsr.recognizer.model_folder import (
+    SETTINGS_FILE,
+    RecognizerModel,
+    add_metrics,
+    load_settings,
+    read_method,
+    save_settings,
+)
 from stormpsr.recognizer.offline import LabelledPredictions
+from stormpsr.yaml_loader import Document
 
 Objective = Literal["f1", "pos", "f1+pos", "tau", "f1-within-delay"]
 _SETTINGS_AT_ONCE = 512
@@ -87,7 +95,8 @@ def cross_fitted(
             changed.path.mkdir(parents=True, exist_ok=True)
             finished, name = changed.path / _FINISHED, f"{method} learns, part {number + 1} of {len(folds)}"
             if finished.is_file():
-                start = model.settings_of(method, start=entry.settings(read_json_object(finished, cure="delete it")))
+                learned = Document(read_json_object(finished, cure="delete it"), finished)
+                start = model.settings_of(method, start=read_method(method, learned))
             else:
                 on_note(f"{name}; it may take minutes")
                 others = [recording for recording in recordings if recording not in held_out]

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpsr.data.labels import STATES_FILE, StateTimeline, frame_name, read_states, steps_from_states
+from stormpsr.data.layouts import RECORDING_FILE, read_about
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, read_visibility, runs_of, wait_for_clear_view
 from stormpsr.errors import InputError
-from stormpsr.files import read_json_object, replacing, write_text
+from stormpsr.files import replacing, write_text
 from stormpsr.procedure.model import Procedure, StateBits, StepKind
 from stormpsr.yaml_loader import read_yaml
 
@@ -115,10 +116,12 @@ def recording_folders(root: Path) -> list[Path]:
 def metrics_of(folder: Path) -> RecordingMetrics:
     """Read a generated recording."""
     procedure = Procedure.load(folder / "procedure.yaml")
-    description = read_json_object(folder / "recording.json", cure="generate it again")
+    fps = read_about(folder).fps
+    if fps is None:
+        raise InputError("'fps' is missing", path=folder / RECORDING_FILE, cure="generate it again")
     states = read_states(folder / STATES_FILE, procedure)
     visibility = read_visibility(folder / VISIBILITY_FILE, procedure.n_components)
-    return metrics(procedure, states, visibility, float(description["fps"]))
+    return metrics(procedure, states, visibility, fps)
 
 
 def metrics(procedure: Procedure, states: StateTimeline, visibility: Visibility, fps: float) -> RecordingMetrics:
@@ -150,7 +153,7 @@ def summarise_set(recordings: Iterable[RecordingMetrics]) -> SetStatistics:
         completion_gaps=Deciles.of(
             [(b - a) / one.fps for one in each for a, b in pairwise(sorted(set(one.step_frames)))]
         ),
-        clear_share=sum(int(one.readable_F.sum()) for one in each) / frames,
+        clear_share=sum(int(one.readable_F.sum()) for one in each) / max(frames, 1),
         view_lengths=Deciles.of([(end - start) / fps for fps, runs in views for start, end in runs]),
         view_gaps=Deciles.of([(b[0] - a[1]) / fps for fps, runs in views for a, b in pairwise(runs)]),
         waits=Deciles.of([wait for one in each for wait in waits_of(one)]),
