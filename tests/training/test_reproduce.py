@@ -125,7 +125,7 @@ def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_pa
     notes: list[str] = []
     experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), on_note=notes.append)
     cells = cells_of(experiment, "main", load_table("main"))
-    assert [cell.row.name for cell in cells] == ["Spatio-temporal stream"]
+    assert [cell.row.name for cell in cells] == ["Spatio-temporal stream", "Spatio-temporal stream, cut at 0.5"]
     assert any("'STORM-PSR' needs a detector" in note for note in notes)
     with pytest.raises(InputError, match="every row needs a detector"):
         cells_of(experiment, "x", Table("x", (Row("a", method="average"),)))
