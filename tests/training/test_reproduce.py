@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,29 @@ def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_pa
     experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), stage="joint")
     assert [cell.row.stage for cell in cells_of(experiment, "joint", load_table("joint"))] == ["temporal", "joint"]
     assert Cell("t", Row("a", method="expected"), 0, load_config(settings_file)).stages() == []
+
+
+def test_larger_thresholds_are_tried_while_the_largest_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stormpsr.decoding.fusion import FusionSettings
+    from stormpsr.recognizer import reproduce as module
+    from stormpsr.recognizer.tuning import Scored
+
+    def best_threshold(f1_of: Callable[[float], float]) -> tuple[float, list[float]]:
+        seen: list[float] = []
+
+        def score(parts: object, method: str, tried: Sequence[FusionSettings]) -> list[Scored]:
+            seen.extend(settings.threshold for settings in tried)
+            return [Scored(settings, f1_of(settings.threshold), 0.5, 10.0) for settings in tried]
+
+        monkeypatch.setattr(module, "score_settings", score)
+        best = module._best_threshold([], "average", FusionSettings(), (2.0, 4.0))
+        return best.threshold, seen
+
+    assert best_threshold(lambda threshold: 0.9 if threshold == 2 else 0.1) == (2, [2, 4])
+    assert best_threshold(lambda threshold: min(threshold, 10) / 20 - (threshold > 10)) == (8, [2, 4, 6, 8, 12, 16])
+    threshold, seen = best_threshold(lambda threshold: 1 - 1 / threshold)
+    assert 500 <= max(seen) <= 1024, "but not for ever"
+    assert threshold <= max(seen)
 
 
 # ---------------------------------------------------------------------- from beginning to end

@@ -52,7 +52,7 @@ from stormpsr.models.stream import TorchStream
 from stormpsr.recognizer.model_folder import RecognizerModel, load_model, pack_model, settings_of_training
 from stormpsr.recognizer.networks import Networks
 from stormpsr.recognizer.offline import LabelledPredictions, decode_table, predict_recording, predict_recordings
-from stormpsr.recognizer.tuning import choose, cross_fitted, learns_from, score_settings
+from stormpsr.recognizer.tuning import Part, Scored, choose, cross_fitted, learns_from, score_settings
 from stormpsr.training.data import Renders, TrainingData, training_data_of
 from stormpsr.training.fit import FitOptions, OnProgress, ignore_progress
 from stormpsr.training.plan import Clock, StagePlan, plan_stage
@@ -70,6 +70,7 @@ from stormpsr.yaml_loader import STRICT_KEYS, Document, guess, read_yaml, valida
 
 TunedBy = Literal["threshold", "all", "none"]
 _DRAWS = 10_000
+_MOST_THRESHOLD = 500.0  # no larger ones are tried
 _PUBLISHED = "industreal"  # whose figures stand beside ours where the paper has none for a procedure
 _KEPT_FROM: dict[StageName, tuple[str, ...]] = {  # what decides a stage's result, besides that of the stages before
     "locator": ("train_locator",),
@@ -462,12 +463,24 @@ def _tuned(experiment: Experiment, model: RecognizerModel, method: str, labelled
         return start
     with cross_fitted(model, method, labelled, experiment.on_note) as (parts, tried):
         if experiment.tuned_by == "threshold" and not learns_from(method, labelled) and "threshold" in entry.grid:
-            tried = [replace(start, threshold=threshold) for threshold in entry.grid["threshold"]]
+            return _best_threshold(parts, method, start, entry.grid["threshold"])
         best = choose(score_settings(parts, method, tried)).settings
     if not learns_from(method, labelled):
         return best
     model.path.mkdir(parents=True, exist_ok=True)
     return entry.decoder_class.fit(labelled, model.procedure, best, model.path)
+
+
+def _best_threshold(parts: Sequence[Part], method: str, start: Any, thresholds: Sequence[float]) -> Any:
+    """With the best threshold. Where that is the largest, larger ones are tried: a weak stream needs more evidence."""
+    scored: list[Scored] = []
+    while True:
+        tried = [replace(start, threshold=threshold) for threshold in thresholds]
+        scored += score_settings(parts, method, tried)
+        best, largest = choose(scored).settings, max(thresholds)
+        if best.threshold < largest or largest >= _MOST_THRESHOLD:
+            return best
+        thresholds = [1.5 * largest, 2 * largest]
 
 
 # ---------------------------------------------------------------------- all of a table
