@@ -229,6 +229,16 @@ def test_arrays_damaged_in_any_way_are_refused_and_nothing_else_is_raised(tmp_pa
         read_arrays(path)
 
 
+def test_damaged_arrays_are_refused_in_one_line_whatever_numpy_advises(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    long_header = b"\x93NUMPY\x02\x00" + (20_000).to_bytes(4, "little") + b" " * 20_000
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("rows.npy", long_header)
+    with pytest.raises(InputError, match=r"a\.npz: the arrays cannot be read .*large") as caught:
+        read_arrays(path)
+    assert "\n" not in str(caught.value)
+
+
 # ---------------------------------------------------------------------- fingerprints
 def test_a_fingerprint_knows_names_and_contents_and_ignores_what_does_not_count(tmp_path: Path) -> None:
     for name, text in {"a": "1", "b": "2", "metrics.json": "{}", ".hidden": ""}.items():

@@ -442,7 +442,8 @@ def read_arrays(path: str | Path, cure: str | None = None) -> dict[str, NDArray[
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"the arrays cannot be read ({error})", path=path, cure=cure or "make it again") from error
+        reason = " ".join(str(error).splitlines()[:1])  # numpy may give advice in further lines
+        raise InputError(f"the arrays cannot be read ({reason})", path=path, cure=cure or "make it again") from error
 
 
 def _check_unfolded(file: IO[bytes]) -> None:

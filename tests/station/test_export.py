@@ -59,6 +59,7 @@ def change_row(bench: Any, kind: str, column: str, value: object) -> None:
             "data",
             '{"component": 99, "bit": 1, "bit_before": 0, "step_id": 3, "before": {}, "to": "done"}',
         ),
+        ("unit_started", "data", '{"serial": "A-1", "variant": ["assy"], "by": "operator"}'),
         ("correction_clip", "data", "3"),
         ("correction_clip", "data", "{}"),
     ],

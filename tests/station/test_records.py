@@ -136,8 +136,11 @@ def test_a_channel_is_told_what_comes_after_it_was_set_up(records: Records) -> N
 def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     assert "the file is damaged" in verify(tmp_path).problems[0]
-    with pytest.raises(InputError, match="the records cannot be used"):
+    with pytest.raises(InputError, match="the records cannot be used") as caught:
         Records(tmp_path)
+    assert caught.traceback  # as long as this is held, so are the variables of what failed
+    (tmp_path / FILE).unlink()
+    Records(tmp_path).close()  # the folder is free again
 
 
 def test_texts_that_are_none_are_said_to_be_damaged(tmp_path: Path) -> None:

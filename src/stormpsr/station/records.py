@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -92,15 +92,17 @@ class Records:
         self.folder, self.model, self._wall = folder, model, wall
         self.path, self.evidence = folder / FILE, folder / EVIDENCE
         self._lock = threading.RLock()
-        with speaking_of(self.path):
+        with speaking_of(self.path), ExitStack() as opened:  # what was opened is closed if the rest fails
             self.evidence.mkdir(parents=True, exist_ok=True)
-            self._alone = _lock_folder(folder)
+            self._alone = opened.enter_context(closing(_lock_folder(folder)))
             # every commit is forced onto the disk before it counts
-            self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            self._db = opened.enter_context(closing(db))
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
             row = self._db.execute("SELECT id, hash FROM records ORDER BY id DESC LIMIT 1").fetchone()
+            opened.pop_all()
         self.last_id: int = row[0] if row else 0
         self.last_hash: str = row[1] if row else START
 

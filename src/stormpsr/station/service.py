@@ -163,6 +163,8 @@ class Station:
         with making_sense_of(self.records.folder):
             started = self.records.find("kind = 'unit_started'", more="ORDER BY id DESC LIMIT 1")
             variant = started[0].data["variant"] if started else None
+            if started and not isinstance(variant, str):
+                raise TypeError(f"the variant of record {started[0].id} is no text")
         self.recognizer = self._make_recognizer(variant)
         self.procedure = self.recognizer.procedure
         self.work = Work(self.procedure)
