@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,14 @@ def test_a_broken_folder_is_refused_with_the_cure(
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         load_detector(broken(folder, name, change, tmp_path))
+
+
+def test_classes_that_are_not_those_of_the_network_are_refused(folder: Path, tmp_path: Path) -> None:
+    fewer = partial(re.sub, rb'"classes": \[.*?\]', b'"classes": [1]', flags=re.DOTALL)
+    few = broken(folder, "graphs.json", lambda content: fewer(content), tmp_path)
+    detector = load_detector(few, threads=1)
+    with pytest.raises(InputError, match=r"it tells \d+ classes apart, and 1 are named; export the model again"):
+        detector.detect([np.zeros((48, 64, 3), dtype=np.uint8)])
 
 
 def test_an_exported_detector_stays_on_the_processor(folder: Path) -> None:

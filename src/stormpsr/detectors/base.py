@@ -272,6 +272,10 @@ def readout_named(name: str | None) -> Readout:
     ) -> list[list[Detection]]:
         if not all(np.isfinite(output).all() for output in outputs):
             raise InputError(NOT_FINITE, cure="train or export the detector again")
+        n_classes = outputs[1].shape[-1]  # of either readout: the probability of each class
+        if n_classes != len(classes):
+            problem = f"it tells {n_classes} classes apart, and {len(classes)} are named"
+            raise InputError(problem, cure="export the model again")
         return readout(outputs, classes, placements, image_size)
 
     return read
