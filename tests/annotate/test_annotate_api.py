@@ -544,7 +544,7 @@ def test_the_shipped_model_proposes_steps_and_boxes_and_is_asked_once(tmp_path: 
     from stormpsr.cli.main import main
     from stormpsr.recognizer.model_folder import load_model
 
-    drawn = "--train 0 --val 1 --test 0 --size 320 --max-seconds 20 --occlusion 0 --profile quick --seed 3"
+    drawn = "--train 0 --val 1 --test 0 --size 320 --every 1 --max-seconds 20 --occlusion 0 --profile quick --seed 3"
     assert main(["synth", "generate", str(tmp_path / "world"), *drawn.split()]) == 0
     (rendered,) = (tmp_path / "world" / "recordings" / "val").iterdir()
     model = load_model("vehicle", threads=1)
