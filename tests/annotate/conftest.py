@@ -21,7 +21,7 @@ served_annotator = importlib.util.module_from_spec(_SPEC)
 sys.modules["served_annotator"] = served_annotator
 _SPEC.loader.exec_module(served_annotator)
 
-DRAWN = "--train 0 --val 1 --test 0 --size 64 --max-seconds 20 --occlusion 0 --profile quick --seed 3"
+DRAWN = "--train 0 --val 1 --test 0 --size 64 --every 1 --max-seconds 20 --occlusion 0 --profile quick --seed 3"
 WITH_ERRORS = f"{DRAWN} --val-error-rate 1 --max-seconds 10"
 
 
