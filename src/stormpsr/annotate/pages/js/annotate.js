@@ -582,13 +582,16 @@ async function start() {
   showPlay();
   onWaiting(0, true);
   document.addEventListener("keydown", onKey);
-  window.addEventListener("pagehide", noteFrame);
+  // a page that is loaded anew has the address from before it was hidden, in some browsers
+  window.addEventListener("pagehide", () => sessionStorage.setItem(location.pathname, current()));
   $("#goto-form").addEventListener("submit", () => {
     const wanted = Number.parseInt($("#goto-frame").value, 10);
     if (Number.isFinite(wanted)) goFrame(Math.max(0, wanted));
   });
   $("#box-form").addEventListener("submit", typeBox);
-  const asked = Number.parseInt(location.hash.slice(1), 10);
+  const isReload = performance.getEntriesByType("navigation")[0]?.type === "reload";
+  const kept = isReload ? sessionStorage.getItem(location.pathname) : null;
+  const asked = Number.parseInt(kept ?? location.hash.slice(1), 10);
   place = placeOf(Number.isFinite(asked) ? asked : 0);
   showAll();
   listen();
