@@ -177,6 +177,7 @@ def test_a_wrong_pose_turns_about_the_parts_own_middle(tmp_path: Path) -> None:
         ("value: [0.4, 0.8]", "value: [0.8, 0.4]", 11, "not a range"),
         ("at: [30, 0, 20]", "at: [30, 0, 20]\n    tool: maybe", 21, "true or false"),
         ("at: [30, 0, 20]", "at: [30, 0, 1e999]", 20, "finite"),
+        ("at: [30, 0, 20]", "at: [30, 0, 1e308]", 20, "1000000"),
         ("at: [30, 0, 20]", "at: [30, 0, 20]\n    replaces: seat", 21, "has both"),
     ],
 )

@@ -189,8 +189,8 @@ class Product:
 
 # ---------------------------------------------------------------------- what a file looks like
 _UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Size = Annotated[float, Field(allow_inf_nan=False, gt=0)]
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]  # of millimetres or degrees
+Size = Annotated[float, Field(allow_inf_nan=False, gt=0, le=1e6)]
 Pair = tuple[Number, Number]
 Triple = tuple[Number, Number, Number]
 
