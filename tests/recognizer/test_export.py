@@ -118,6 +118,14 @@ def test_openvino_reports_the_same_from_the_same_graphs(
             np.testing.assert_allclose(one.change_C, prediction.change_C, atol=1e-4)
 
 
+def test_embeddings_of_another_size_than_announced_are_refused(exported: Path, frames: Frames, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(exported, changed)
+    (changed / "stream" / "config.yaml").write_text("encoder: {embedding_dim: 77}\n")
+    with pytest.raises(InputError, match=r"its embeddings have \d+ numbers, and 77 are announced"):
+        events_of(changed, frames(), "average")
+
+
 # ---------------------------------------------------------------------- without torch
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]

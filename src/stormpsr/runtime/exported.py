@@ -131,12 +131,19 @@ class ExportedStream:
 
     def embed(self, image_BSS3: NDArray[np.uint8], shares_B4: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Embeddings, (B, D); boxes that are known already need not be located again."""
-        return self._encoder(image_BSS3, shares_B4)[0]
+        return self._checked(self._encoder(image_BSS3, shares_B4)[0])
 
     def embed_found(self, found_BQD: NDArray[np.float32]) -> NDArray[np.float32]:
         """Embeddings, (B, D), of what a detector with the same reader found already."""
         assert self._found is not None
-        return self._found(found_BQD)[0]
+        return self._checked(self._found(found_BQD)[0])
+
+    def _checked(self, embedding_BD: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeddings as `config.yaml` announces them: somebody may have changed it since."""
+        if embedding_BD.shape[1:] != (self.embedding_dim,):
+            problem = f"its embeddings have {embedding_BD.shape[-1]} numbers, and {self.embedding_dim} are announced"
+            raise InputError(problem, cure="export the model again")
+        return embedding_BD
 
     def predict(self, embedding_BND: NDArray[np.float32], mask_BN: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What the temporal model says of each component, (B, C, 10)."""
