@@ -3,8 +3,7 @@
     python benchmarks/occlusion.py MODEL 0=DATA 0.25=DATA 0.5=DATA 0.75=DATA 1=DATA [--split test] [--plot FILE.png]
 
 Each DATA is a generated set that was drawn with `synth generate --occlusion` of that value, or `--difficulty` (`--dial
-difficulty`). Protocol paper; intervals
-are of 95 % over recordings.
+difficulty`). Protocol paper; intervals are of 95 % over recordings.
 """
 
 from __future__ import annotations
