@@ -152,6 +152,7 @@ def test_a_folder_with_another_set_is_refused(made: Made, tmp_path: Path) -> Non
         ({"counts": {"train": -1}}, "-1 recordings for train"),
         ({"occlusion": 2.0}, "occlusion is 2"),
         ({"difficulty": 1.1}, r"difficulty is 1\.1"),
+        ({"train_difficulty": -0.5}, r"difficulty is -0\.5"),
         ({"profile": "slow"}, "no profile 'slow'"),
         ({"seed": -1}, "seed is -1"),
         ({"frame_step": 0}, "every 0th frame"),
@@ -299,6 +300,20 @@ def test_a_harder_world_has_the_same_work_in_harder_images_and_fewer_boxes_drawn
     assert {(box.frame, box.box) for box in by_hand}.isdisjoint({(box.frame, box.box) for box in exact})
 
 
+def test_training_recordings_can_be_as_hard_as_each_other_or_not() -> None:
+    counts = {"train": 40, "val": 2, "test": 2}
+    plain, mixed = tiny(counts=counts), tiny(counts=counts, train_difficulty=0.8)
+    hard = {split: [spec.difficulty for spec in mixed.recordings(PRODUCT) if spec.split == split] for split in counts}
+    assert hard["val"] == hard["test"] == [0.0, 0.0]
+    assert 0.0 <= min(hard["train"]) < 0.15
+    assert 0.65 < max(hard["train"]) <= 0.8
+    assert len(set(hard["train"])) > 35
+    more = tiny(counts={**counts, "train": 41}, train_difficulty=0.8).recordings(PRODUCT)
+    assert [spec.difficulty for spec in more[:40]] == hard["train"], "more recordings change those before"
+    same = [replace(spec, difficulty=0.0) for spec in mixed.recordings(PRODUCT)]
+    assert same == plain.recordings(PRODUCT), "the same work"
+
+
 def test_people_annotate_more_than_what_is_clear_and_leave_stretches_out() -> None:
     from stormpsr.data.visibility import Visibility
 
@@ -319,7 +334,8 @@ def test_a_set_from_before_there_were_difficulties_goes_on(made: Made, tmp_path:
     shutil.copytree(out, old)
     for path in (old / "dataset.json", *old.rglob("recording.json")):
         content = json.loads(path.read_text())
-        content.pop("difficulty", None)
+        for key in ("difficulty", "train_difficulty"):
+            content.pop(key, None)
         content.get("parameters", {}).pop("difficulty", None)
         path.write_text(json.dumps(content))
     assert generate(old, tiny()).made == ()

@@ -56,6 +56,15 @@ def generate_command(
         float, typer.Option(min=0.0, max=1.0, help="How much the hands occlude; 0.5 is calibrated on real data.")
     ] = 0.5,
     difficulty: DifficultyOption = 0.0,
+    train_difficulty: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Each training recording gets a difficulty of its own, from 0 to this.",
+            show_default="as --difficulty",
+        ),
+    ] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop each recording after this many seconds.")] = None,
     every: Annotated[
         int | None,
@@ -125,6 +134,7 @@ def generate_command(
         max_seconds=max_seconds,
         frame_step=every or (1 if video else 4),
         difficulty=difficulty,
+        train_difficulty=train_difficulty,
     )
     shares: dict[str, float] = {}  # of each recording that is to be drawn
     with Bar("percent", enabled=not as_json) as bar:

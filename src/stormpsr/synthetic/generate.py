@@ -109,7 +109,7 @@ def _claim_folder(out: Path, spec: DatasetSpec) -> None:
     path = out / DATASET_FILE
     if path.exists():
         theirs = read_json_object(path, cure="delete it and generate again")
-        theirs = {"difficulty": 0.0, **theirs}  # sets from before there was one
+        theirs = {"difficulty": 0.0, "train_difficulty": None, **theirs}  # sets from before there were any
         differing = [key for key in mine if key != "counts" and theirs.get(key) != mine[key]]
         if differing:
             key = differing[0]

@@ -98,6 +98,7 @@ class DatasetSpec:
     max_seconds: float | None = None
     frame_step: int = 1
     difficulty: float = 0.0
+    train_difficulty: float | None = None  # each training recording has its own, from 0 to this; None: `difficulty`
 
     def __post_init__(self) -> None:
         profile_named(self.profile)
@@ -108,7 +109,8 @@ class DatasetSpec:
             raise InputError(f"the seed is {self.seed}", cure="it must not be negative")
         if not 0.0 <= self.occlusion <= 1.0:
             raise InputError(f"occlusion is {self.occlusion}", cure="it lies between 0 (little is hidden) and 1")
-        check_difficulty(self.difficulty)
+        for difficulty in (self.difficulty, self.train_difficulty or 0.0):
+            check_difficulty(difficulty)
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise InputError(f"the greatest length is {self.max_seconds} s", cure="it must be more than 0")
         if self.frame_step < 1:
@@ -134,15 +136,22 @@ class DatasetSpec:
             raise InputError(f"product {product.procedure.name!r} keeps no faults from training", cure=cure)
         variants = list(product.procedure.variants)
         shared = ("product", "product_digest", "profile", "size", "occlusion", "video", "max_seconds")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in (*shared, "frame_step", "difficulty")}
+        settings: dict[str, Any] = {name: getattr(self, name) for name in (*shared, "frame_step")}
         specs = []
         for code, split in enumerate(SPLITS):
             for index in range(self.counts.get(split, 0)):
                 seed = np.random.SeedSequence([self.seed, code, index]).generate_state(1)[0]
                 variant = variants[index % len(variants)]  # in turn, so that every split has all of them
                 name, rates = f"{index + 1:02d}_{variant}_{code}_1", self.rates[split]
+                settings["difficulty"] = self._difficulty(split, int(seed))
                 specs.append(RecordingSpec(name, split, int(seed), variant=variant, rates=rates, **settings))
         return specs
+
+    def _difficulty(self, split: str, seed: int) -> float:
+        """Of a recording."""
+        if split != "train" or self.train_difficulty is None:
+            return self.difficulty
+        return round(float(np.random.default_rng((seed, 17)).uniform(0.0, self.train_difficulty)), 3)
 
 
 def product_digest(product: Product) -> str:
