@@ -200,6 +200,8 @@ def broken(folder: Path, name: str, change: Callable[[bytes], bytes | None], tmp
         ),
         ("graphs.json", lambda content: content.replace(b'"onnx"', b'"tea"'), r"graphs.json:\d+: .*engine"),
         ("graphs.json", lambda content: content.replace(b'"single"', b'"tea"'), r"there is no readout 'tea'"),
+        ("graphs.json", partial(re.sub, rb'("image_size": )\d+', rb"\1-1"), r"graphs.json:\d+: .*image_size"),
+        ("graphs.json", partial(re.sub, rb'("image_size": )\d+', rb"\g<1>1000000"), r"graphs.json:\d+: .*image_size"),
     ],
 )
 def test_a_broken_folder_is_refused_with_the_cure(

@@ -152,6 +152,17 @@ def test_texts_that_are_none_are_said_to_be_damaged(tmp_path: Path) -> None:
         Records(tmp_path)
 
 
+@pytest.mark.parametrize("last", ["NULL, 'a'", "7, NULL", "'x', 'a'", "9223372036854775807, 'a'", "-1, 'a'"])
+def test_a_last_row_without_number_or_hash_is_said_to_be_damaged(tmp_path: Path, last: str) -> None:
+    tmp_path.joinpath(FILE).touch()
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        db.execute("CREATE TABLE records (id, time, kind, unit, model, data, hash)")
+        db.execute(f"INSERT INTO records (id, hash) VALUES ({last})")
+        db.commit()
+    with pytest.raises(InputError, match=r"records\.sqlite: the records cannot be used \(their last row"):
+        Records(tmp_path)
+
+
 def test_a_full_disk_is_named_whatever_sqlite_says(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     records.append(Entry("step", {}))
 

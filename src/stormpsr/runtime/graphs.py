@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from stormpsr.errors import InputError, StormPSRError, need_packages
 from stormpsr.files import write_json
@@ -25,6 +26,7 @@ Precision = Literal["float32", "int8"]
 Run = Callable[..., list[NDArray[Any]]]  # arrays in, arrays out, in the order of the graph's inputs and outputs
 OPSET = 18
 _FORMAT = "stormpsr graphs 1"
+_MOST_PIXELS = 8192
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class GraphsInfo:
 
     engine: Engine  # onnx: ONNX Runtime; the files are the same
     opset: int
+    image_size: Annotated[int, Field(ge=1, le=_MOST_PIXELS)]  # pixels of a side of the square that the networks take
     precision: Precision = "float32"
-    image_size: int = 0  # pixels of a side of the square that the networks take
     locator: str | None = None  # a fingerprint of the network that finds the assembly first, if there is one
     reader: str | None = None  # a fingerprint of all that finds and reads the assembly, where two networks can share it
     readout: str | None = None  # of a detector: how detections are made of its outputs, and which classes they name

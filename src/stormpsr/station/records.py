@@ -31,6 +31,7 @@ from stormpsr.files import disk_full, is_disk_full, parse_json, write_bytes
 Wall = Callable[[], float]  # seconds since 1970, UTC
 FILE, EVIDENCE, LOCK = "records.sqlite", "evidence", "station.lock"
 START = hashlib.sha256(b"stormpsr station records 1").hexdigest()  # what the first row is sealed with
+_MOST_ROWS = 2**62  # half of what SQLite can number
 _LEAST_ROOM = 2**20  # bytes: with less, whatever SQLite complains of, the disk is full
 _EVIDENCE_NAME = re.compile(r"[0-9a-z-]{1,80}\.(jpg|mp4)")
 _COLUMNS = "id, time, kind, unit, model, data, hash"
@@ -85,6 +86,14 @@ def _seal(before: str, row: Sequence[Any]) -> str:
     return hashlib.sha256(f"{before}\n{json.dumps(list(row), ensure_ascii=False)}".encode()).hexdigest()
 
 
+def _checked_end(path: Path, number: object, seal: object) -> tuple[int, str]:
+    """The number and the hash of the last row; in a file that was damaged or made elsewhere they may be anything."""
+    if type(number) is not int or not 0 <= number < _MOST_ROWS or not isinstance(seal, str):
+        cure = "run: stormpsr station verify DIR"
+        raise InputError("the records cannot be used (their last row has no number or no hash)", path=path, cure=cure)
+    return number, seal
+
+
 class Records:
     """The rows of a station; one process writes, any number reads."""
 
@@ -101,10 +110,9 @@ class Records:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
-            row = self._db.execute("SELECT id, hash FROM records ORDER BY id DESC LIMIT 1").fetchone()
+            row = self._db.execute("SELECT id, hash FROM records ORDER BY id DESC LIMIT 1").fetchone() or (0, START)
+            self.last_id, self.last_hash = _checked_end(self.path, *row)
             opened.pop_all()
-        self.last_id: int = row[0] if row else 0
-        self.last_hash: str = row[1] if row else START
 
     def close(self) -> None:
         with self._lock:
