@@ -71,7 +71,7 @@ def test_a_recording_has_the_layout_of_the_field(made: Made) -> None:
         assert (folder / "rgb" / "000000.jpg").is_file()
         names = {path.name for path in folder.iterdir()}
         assert {STEPS_FILE, STEPS_WITH_ERRORS_FILE, STATES_FILE, "OD_labels.json", "visibility.csv"} <= names
-        assert {"procedure.yaml", "recording.json"} <= names
+        assert {"procedure.yaml", "recording.json", "places.npz"} <= names
         about = json.loads((folder / "recording.json").read_text())
         assert about["variant"] == spec.variant
         assert Procedure.load(folder / "procedure.yaml").variant(about["variant"]).name in spec.id

@@ -150,6 +150,32 @@ def test_the_box_holds_the_object_and_little_else(renderer: Renderer, product: P
 
 
 # ---------------------------------------------------------------------- images
+def test_the_marks_of_a_part_lie_on_it_and_on_its_seat(renderer: Renderer, product: Product) -> None:
+    wrong = next(k for k in range(11) if product.parts[k].wrong_choices())
+    bits = tuple(-1 if k == wrong else 0 if k == 10 else 1 for k in range(11))
+    frame = renderer.render(still(product, bits), 0)
+    belongs_C32, is_C32 = frame.places_CP2[:, :3], frame.places_CP2[:, 3:]
+    assert np.isfinite(belongs_C32).all()
+    assert np.isnan(is_C32[10]).all(), "it is not there"
+    right = [k for k, bit in enumerate(bits) if bit == 1]
+    assert (belongs_C32[right] == is_C32[right]).all()
+    assert np.abs(belongs_C32[wrong] - is_C32[wrong]).max() > 0.02
+    box = frame.box
+    assert box is not None
+    on_it = is_C32[:10, 0] * (renderer.width, renderer.height)
+    assert ((on_it >= (box.x0, box.y0)) & (on_it <= (box.x1, box.y1))).all()
+    alone = renderer.render(still(product, tuple(int(k == 0) for k in range(11))), 0)
+    assert alone.box is not None
+    middle = (alone.box.x0 + alone.box.x1) / 2, (alone.box.y0 + alone.box.y1) / 2
+    assert np.abs(alone.places_CP2[0, 3] * (renderer.width, renderer.height) - middle).max() < 0.1 * renderer.width
+
+
+def test_marks_behind_the_camera_are_nowhere(renderer: Renderer, product: Product) -> None:
+    behind = still(product)
+    behind.camera_pose_F44[0, 2, 3] -= 2.0
+    assert np.isnan(renderer.render(behind, 0).places_CP2).all()
+
+
 def difference(one: RenderedFrame, other: RenderedFrame) -> np.ndarray:
     return np.abs(one.image.astype(int) - other.image.astype(int)).sum(axis=2)
 

@@ -102,6 +102,13 @@ class Part:
         return float(np.linalg.norm(self.bounds_23[1] - self.bounds_23[0]) / 2)
 
     @cached_property
+    def marks_33(self) -> Floats:
+        """Three points of the part that tell its pose: its middle, and the middles of two sides, the farthest ones."""
+        middle, half_3 = self.bounds_23.mean(axis=0), (self.bounds_23[1] - self.bounds_23[0]) / 2
+        sides = [middle + half_3 * (np.arange(3) == axis) for axis in np.argsort(-half_3, kind="stable")[:2]]
+        return np.asarray([middle, *sides], dtype=np.float32)
+
+    @cached_property
     def fit_point_3(self) -> Floats:
         """The middle of the seated part in the assembly's frame: where the hands work."""
         centre = self.bounds_23.mean(axis=0)

@@ -35,6 +35,7 @@ from stormpsr.data.labels import (
     write_steps,
 )
 from stormpsr.data.layouts import RECORDING_FILE, SPLITS
+from stormpsr.data.places import N_POINTS, write_places
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError, StormPSRError
 from stormpsr.files import naming_full_disk, write_json
@@ -188,9 +189,15 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
         folder.mkdir(parents=True, exist_ok=True)
         writer = _video(folder, spec.size, timeline.fps) if spec.video else _frame_files(folder)
         look = look_of(product, timeline, traits, spec.seed, spec.difficulty)
+        places_FCP2 = np.full((timeline.n_frames, product.n_components, N_POINTS, 2), np.nan, dtype=np.float32)
         with writer as add_frame:
+
+            def take(index: int, frame: RenderedFrame, renderer: Renderer) -> None:
+                places_FCP2[index] = frame.places_CP2
+                add_frame(index, frame, renderer)
+
             visibility, boxes = measure(
-                product, timeline, look, spec.size, add_frame, on_progress, frame_step=spec.frame_step
+                product, timeline, look, spec.size, take, on_progress, frame_step=spec.frame_step
             )
         states = StateTimeline.from_dense(timeline.states_FC())
         write_states(folder / STATES_FILE, states, procedure)
@@ -199,6 +206,7 @@ def draw_recording(spec: RecordingSpec, folder: Path, on_progress: OnProgress) -
         coco, counts = _coco_boxes(timeline, visibility, boxes, procedure, spec)
         coco.write(folder / COCO_FILE)
         write_visibility(folder / VISIBILITY_FILE, visibility, procedure)
+        write_places(folder, places_FCP2)
         procedure.save(folder / PROCEDURE_FILE)
         kinds = Counter(action.kind.name.lower() for action in plan.actions)
         activity_F = timeline.activity_F

@@ -51,6 +51,7 @@ class RenderedFrame:
     pixels_C: Floats  # visible pixels
     assembly_pixels_C: Floats  # pixels of it if the assembly were alone
     place_visible_share_C: Floats  # of every component's place, filled or empty: inside and not covered by hand or tool
+    places_CP2: Floats  # where every component belongs and where it is, see `stormpsr.data.places`
     box: Box | None  # around the assembly, hidden parts of it included
     hand_share: float  # of the image that hands and forearms cover
 
@@ -87,6 +88,7 @@ class Renderer:
         corners = [list(product_of(*part.bounds_23.T)) for part in product.parts]
         self._points_CP3 = np.concatenate([on_surface, np.array(corners)], axis=1)
         self._seat_C44 = np.stack([part.pose_44 for part in product.parts])
+        self._marks_C33 = np.stack([part.marks_33 for part in product.parts])
         self.set_look(look)
 
     def set_look(self, look: Look) -> None:
@@ -127,7 +129,19 @@ class Renderer:
         places = self._project(seat_C44, camera_44)
         alone = self._assembly_alone(ids, seated, places)
         image = self._finish(fine, ids, timeline, frame_index)
-        return self._measure(image, ids, alone, seated, places)
+        own_44 = timeline.object_pose_F44[frame_index]
+        marks_CP2 = np.concatenate(
+            [self._marks(own_44 @ self._seat_C44, camera_44), self._marks(seat_C44, camera_44)], 1
+        )
+        marks_CP2[[k for k in range(n) if k not in seated], 3:] = np.nan
+        return self._measure(image, ids, alone, seated, places, marks_CP2)
+
+    def _marks(self, pose_C44: Floats, camera_44: Floats) -> Floats:
+        """Where the marks of components in these poses are, (C, 3, 2), as shares of the image."""
+        points_C33 = self._marks_C33 @ pose_C44[:, :3, :3].transpose(0, 2, 1) + pose_C44[:, None, :3, 3]
+        pixels_C32, in_front_C3 = self._lens.pixel_of(points_C33, camera_44)
+        pixels_C32[~in_front_C3] = np.nan
+        return np.asarray(pixels_C32 / (self._lens.render_width, self._lens.render_height), dtype=np.float32)
 
     def _places_in_assembly(self, timeline: Timeline, frame_index: int) -> Floats:
         """World pose of every component at its place in the assembly, whether it is there or not."""
@@ -209,6 +223,7 @@ class Renderer:
         alone: NDArray[np.uint8],
         seated: list[int],
         places: _Projection,
+        marks_CP2: Floats,
     ) -> RenderedFrame:
         n = self.product.n_components
         samples = np.float32(self._supersample**2)
@@ -233,6 +248,7 @@ class Renderer:
             pixels_C=pixels_C / samples,
             assembly_pixels_C=assembly_pixels_C / samples,
             place_visible_share_C=open_CP.mean(axis=1).astype(np.float32),
+            places_CP2=marks_CP2,
             box=_box_around(alone, self._supersample),
             hand_share=float(_counts(ids)[list(ID_HANDS)].sum() / ids.size),
         )

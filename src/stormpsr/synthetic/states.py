@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from stormpsr import __version__
 from stormpsr.data.coco import ANNOTATIONS_FILE, UNLISTED, Coco, CocoBox, CocoImage, state_categories
+from stormpsr.data.places import N_POINTS, write_places
 from stormpsr.data.visibility import VISIBILITY_FILE, Visibility, write_visibility
 from stormpsr.errors import InputError
 from stormpsr.files import replacing, replacing_folder, write_json
@@ -329,6 +330,7 @@ def draw_states(
         categories = state_categories(product.procedure)
         coco = Coco(categories=categories | ({len(product.procedure.states): UNLISTED} if walks else {}))
         visible_FC, inside_FC, place_FC = (np.full((len(jobs), product.n_components), np.nan) for _ in range(3))
+        places_FCP2 = np.full((len(jobs), product.n_components, N_POINTS, 2), np.nan, dtype=np.float32)
         with StateRenderer(product, size, difficulty) as renderer:
             for number, (name, state_class, bits, image_seed) in enumerate(jobs):
                 look = jobs[number - number % _IMAGES_PER_LOOK][3]
@@ -339,6 +341,7 @@ def draw_states(
                 visible_FC[number, mounted_C] = frame.visible_share_C[mounted_C]
                 inside_FC[number, mounted_C] = frame.inside_share_C[mounted_C]
                 place_FC[number] = frame.place_visible_share_C
+                places_FCP2[number] = frame.places_CP2
                 if frame.box is not None:
                     coco.boxes.append(CocoBox(coco.images[-1], state_class, frame.box, bits))
                 if number % 20 == 19 or number == len(jobs) - 1:
@@ -359,6 +362,7 @@ def draw_states(
         coco.write(draft / ANNOTATIONS_FILE)
         visibility = Visibility(*(table_FC.astype(np.float32) for table_FC in (visible_FC, inside_FC, place_FC)))
         write_visibility(draft / VISIBILITY_FILE, visibility, product.procedure)
+        write_places(draft, places_FCP2)
         write_json(draft / STATES_FILE, description)
         product.procedure.save(draft / "procedure.yaml")
     return description
