@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from stormpsr.procedure.model import Procedure
 from stormpsr.station.clips import jpeg_of, write_clip
 from stormpsr.station.export import export_corrections
 from stormpsr.station.records import Entry, Records
+from stormpsr.station.work import StepState
 
 WEIGHTS = Path(str(files("stormpsr"))) / "weights" / "vehicle"
 CHASSIS, PIN = 3, 6  # installations of the vehicle; components 1 and 2
@@ -170,6 +172,7 @@ def test_a_clip_of_a_time_of_which_too_little_is_known_is_left_out(tmp_path: Pat
     for seconds, component, text in ((20, 1, "Install front chassis"), (60, 2, "Install front chassis pin")):
         now[0] = 1000.0 + seconds
         data = {"component": component, "bit_before": 0, "bit": 1, "text": text, "by": "operator"}
+        data |= {"step_id": 3 * component, "to": "done", "before": asdict(StepState())}
         (spoken,) = records.append(Entry("correction", data, 1))
         name = f"000001-{spoken.id:08d}-clip.mp4"
         write_clip(records.evidence / name, [(0.2 * n, grey) for n in range(36)])  # from 5 seconds before it on

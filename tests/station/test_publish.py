@@ -78,10 +78,15 @@ def webhook(url: str, records: Records, clips_due: Callable[[], set[int]] = set)
     return channel
 
 
+def completed(step_id: int) -> Entry:
+    data = {"event": "completed", "step_id": step_id, "text": "", "seconds": 1.0, "by": "camera", "picture": "a.jpg"}
+    return Entry("step", {**data, "files": {}}, 1)
+
+
 def test_what_is_refused_is_told_again_in_order(records: Records, listener: Listener) -> None:
     channel = webhook(listener.url, records)
     for step_id in range(4):
-        records.append(Entry("step", {"event": "completed", "step_id": step_id, "picture": "a.jpg", "files": {}}, 1))
+        records.append(completed(step_id))
     channel.start()
     until(lambda: len(listener.got) == 4)
     channel.stop()
@@ -104,11 +109,11 @@ def test_a_full_disk_does_not_end_the_telling(
         write(name, record)
 
     monkeypatch.setattr(records, "set_told", set_told)
-    records.append(Entry("unit_started", {"serial": "A"}, 1))
+    records.append(Entry("unit_started", {"serial": "A", "variant": "build"}, 1))
     channel.start()
     until(lambda: len(listener.got) == 1)
     full[0] = False
-    records.append(Entry("unit_finished", {"serial": "A"}, 1))
+    records.append(Entry("unit_started", {"serial": "B", "variant": "build"}, 2))
     channel.tell()
     until(lambda: len(listener.got) == 2)
     until(lambda: records.told("webhook") == 2)
@@ -117,7 +122,7 @@ def test_a_full_disk_does_not_end_the_telling(
 
 def test_what_was_not_told_before_a_restart_is_told_after_it(records: Records, listener: Listener) -> None:
     before = webhook("http://127.0.0.1:9/nobody", records)
-    records.append(Entry("unit_started", {"serial": "A"}, 1))
+    records.append(Entry("unit_started", {"serial": "A", "variant": "build"}, 1))
     before.start()
     until(lambda: before.status == "waiting")
     before.stop()
@@ -217,7 +222,7 @@ def test_a_broker_that_was_away_gets_everything_when_it_is_back(broker: Broker, 
     state = {"unit": None}
     channel = Mqtt(f"mqtt://127.0.0.1:{broker.port}", records, "bench", lambda: state)
     channel._client.reconnect_delay_set(1, 1)
-    first = records.append(Entry("step", {"step_id": 3}, 1), Entry("step", {"step_id": 6}, 1))
+    first = records.append(completed(3), completed(6))
     channel.start()  # nobody is there
     until(lambda: channel.status == "waiting")
     broker.start()
@@ -236,7 +241,7 @@ def test_a_broker_that_was_away_gets_everything_when_it_is_back(broker: Broker, 
     late.close()
     broker.kill()
     until(lambda: channel.status == "waiting")
-    (fourth,) = records.append(Entry("step", {"step_id": 9}, 1))
+    (fourth,) = records.append(completed(9))
     broker.start()
     again = Subscriber(broker.port)
     until(lambda: channel.waiting == 0)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_times_are_utc_with_milliseconds() -> None:
 
 
 def test_rows_are_found_as_they_were_written(records: Records) -> None:
-    (first,) = records.append(Entry("step", {"text": "Füße"}, unit=3))
+    (first,) = records.append(Entry("note", {"text": "Füße"}, unit=3))
     records.append(Entry("camera", {"status": "ok"}))
     assert records.find("unit = ?", (3,)) == [first]
     assert (first.id, first.time, first.model) == (1, "2027-01-15T08:00:00.000Z", "digest")
@@ -47,28 +48,28 @@ from pathlib import Path
 from stormpsr.station.records import Entry, Records
 records = Records(Path(sys.argv[1]))
 for number in range(5):
-    records.append(Entry("step", {"number": number}))
+    records.append(Entry("note", {"number": number}))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
     assert done.returncode < 0
     records = Records(tmp_path)
     assert [record.data["number"] for record in records.find()] == [0, 1, 2, 3, 4]
-    records.append(Entry("step", {"number": 5}))
+    records.append(Entry("note", {"number": 5}))
     records.close()
     assert verify(tmp_path).problems == []
 
 
 def test_several_rows_are_written_all_or_none(records: Records) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        records.append(Entry("step", {}), Entry("step", {"number": float("nan")}))
+        records.append(Entry("note", {}), Entry("note", {"number": float("nan")}))
     assert records.find() == []
-    records.append(Entry("step", {}))
+    records.append(Entry("note", {}))
     assert verify(records.folder).problems == []
 
 
 def test_rows_cannot_be_changed_or_removed(records: Records) -> None:
-    records.append(Entry("step", {}))
+    records.append(Entry("note", {}))
     with closing(sqlite3.connect(records.path)) as db:
         for order in ("UPDATE records SET time = 'x'", "DELETE FROM records"):
             with pytest.raises(sqlite3.IntegrityError, match="records are never"):
@@ -86,7 +87,7 @@ def test_rows_cannot_be_changed_or_removed(records: Records) -> None:
 )
 def test_who_changes_rows_in_spite_of_all_is_found_out(records: Records, order: str, complaint: str) -> None:
     for number in range(4):
-        records.append(Entry("step", {"a": number}))
+        records.append(Entry("note", {"a": number}))
     assert verify(records.folder).problems == []
     with closing(sqlite3.connect(records.path)) as db:
         db.executescript(f"DROP TRIGGER never_change; DROP TRIGGER never_remove; {order};")
@@ -97,7 +98,7 @@ def test_evidence_that_was_exchanged_is_found_out(records: Records) -> None:
     import hashlib
 
     name = records.keep("000001-a.jpg", b"picture")
-    records.append(Entry("step", {"files": {name: hashlib.sha256(b"picture").hexdigest()}}))
+    records.append(Entry("note", {"files": {name: hashlib.sha256(b"picture").hexdigest()}}))
     assert (verify(records.folder).problems, verify(records.folder).n_evidence) == ([], 1)
     (records.evidence / name).write_bytes(b"another")
     assert "not the file that record 1 names" in verify(records.folder).problems[0]
@@ -125,9 +126,9 @@ def test_two_stations_do_not_share_a_folder(records: Records) -> None:
 
 
 def test_a_channel_is_told_what_comes_after_it_was_set_up(records: Records) -> None:
-    records.append(Entry("step", {}))
+    records.append(Entry("note", {}))
     assert records.told("mqtt") == 1
-    records.append(Entry("step", {}))
+    records.append(Entry("note", {}))
     assert records.told("mqtt") == 1
     records.set_told("mqtt", 2)
     assert records.told("mqtt") == 2
@@ -163,8 +164,41 @@ def test_a_last_row_without_number_or_hash_is_said_to_be_damaged(tmp_path: Path,
         Records(tmp_path)
 
 
+STEP = {"event": "completed", "step_id": 3, "text": "pole", "seconds": 4.0, "by": "camera"}
+BEFORE = {"status": "open", "time": None, "seconds": None, "confidence": None, "by": None, "evidence": None}
+CORRECTION = {"step_id": 3, "text": "pole", "to": "done", "component": 1, "bit_before": 0, "bit": 1, "by": "operator"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "problem"),
+    [
+        ("step", {**STEP, "step_id": "x"}, "step_id is 'x'"),
+        ("step", {**STEP, "seconds": None}, "seconds is None"),
+        ("step", {**STEP, "event": "tea"}, "event is 'tea'"),
+        ("step", {}, "'event' is missing"),
+        ("correction", {**CORRECTION, "before": {**BEFORE, "time": 3}}, "before.time"),
+        ("correction", {**CORRECTION, "before": BEFORE, "bit": 7}, "bit is 7"),
+        ("correction", {**CORRECTION, "before": BEFORE, "component": -1}, "component is -1"),
+        ("undo", {"correction": [], "to": "open"}, "correction is"),
+        ("alarm", {"alarm": 3, "step_id": None, "text": None, "picture": None}, "alarm must be"),
+        ("acknowledged", {"alarm": {}}, "alarm is"),
+        ("unit_started", {"serial": 5, "variant": "build"}, "serial must be"),
+    ],
+)
+def test_rows_that_no_program_wrote_are_refused(
+    records: Records, kind: str, data: dict[str, Any], problem: str
+) -> None:
+    records.append(Entry("step", STEP), Entry("correction", {**CORRECTION, "before": BEFORE}))
+    assert len(records.find()) == 2
+    records.append(Entry(kind, data))
+    with pytest.raises(
+        InputError, match=rf"records\.sqlite: the records cannot be used .*record 3, {kind}: .*{problem}"
+    ):
+        records.find()
+
+
 def test_a_full_disk_is_named_whatever_sqlite_says(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    records.append(Entry("step", {}))
+    records.append(Entry("note", {}))
 
     class Full:
         """ "disk I/O error" is what SQLite says where the file that its readers share cannot grow."""
@@ -176,21 +210,21 @@ def test_a_full_disk_is_named_whatever_sqlite_says(records: Records, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(records, "_db", Full())
-        for write in (lambda: records.append(Entry("step", {})), lambda: records.set_told("mqtt", 1)):
+        for write in (lambda: records.append(Entry("note", {})), lambda: records.set_told("mqtt", 1)):
             with pytest.raises(InputError, match=r"records\.sqlite: the records cannot be used \(disk I/O error\)"):
                 write()
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
-        for write in (lambda: records.append(Entry("step", {})), lambda: records.set_told("mqtt", 1)):
+        for write in (lambda: records.append(Entry("note", {})), lambda: records.set_told("mqtt", 1)):
             with pytest.raises(InputError, match=r"records\.sqlite: the disk is full .*; make room"):
                 write()
-    assert [record.id for record in records.append(Entry("step", {}))] == [2]
+    assert [record.id for record in records.append(Entry("note", {}))] == [2]
 
 
 def test_records_without_room_beside_them_are_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(Records(tmp_path)) as opened:
-        opened.append(Entry("step", {}))
+        opened.append(Entry("note", {}))
     assert verify(tmp_path).problems == []
     monkeypatch.setattr(os, "access", lambda *_: False)  # a disk that nobody writes to
     before = sorted(tmp_path.iterdir())
@@ -233,7 +267,7 @@ def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["X'CCFF'", "CAST(X'7BCC' AS TEXT)"])
 def test_a_cell_that_is_no_text_is_reported_as_damage(tmp_path: Path, value: str) -> None:
     with closing(Records(tmp_path, "digest")) as opened:
-        opened.append(Entry("step", {"text": "done"}, unit=1))
+        opened.append(Entry("note", {"text": "done"}, unit=1))
     with closing(sqlite3.connect(tmp_path / FILE)) as db:
         for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             db.execute(f"DROP TRIGGER {trigger}")

@@ -44,6 +44,7 @@ from stormpsr.station.records import (
     EVIDENCE,
     FILE,
     Record,
+    checked,
     making_sense_of,
     open_to_read,
     record_of,
@@ -105,7 +106,7 @@ def _read(folder: Path) -> list[Record]:
         raise InputError("there are no records here", path=folder, cure="give the --data folder of a station")
     with speaking_of(path), making_sense_of(folder), closing(open_to_read(path)) as db:
         rows = db.execute("SELECT id, time, kind, unit, model, data, hash FROM records ORDER BY id")
-        return [record_of(row) for row in rows]
+        return [checked(record_of(row)) for row in rows]
 
 
 _Plan = tuple[str, Path, float, "list[_Change]", "list[Record]"]  # name, clip, when it begins, history, corrections

@@ -22,11 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import NotRequired, TypedDict
 
 from stormpsr.errors import InputError
 from stormpsr.files import disk_full, is_disk_full, parse_json, write_bytes
+from stormpsr.yaml_loader import complaints
 
 Wall = Callable[[], float]  # seconds since 1970, UTC
 FILE, EVIDENCE, LOCK = "records.sqlite", "evidence", "station.lock"
@@ -79,6 +84,122 @@ class Entry:
     kind: str
     data: dict[str, Any]
     unit: int | None = None
+
+
+# ---------------------------------------------------------------------- what the data of a row must hold
+Bit = Literal[-1, 0, 1]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+_EXACT = ConfigDict(strict=True)  # a row may hold more than is asked for here
+
+
+class _UnitStarted(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    serial: str | None
+    variant: str
+
+
+class _UnitFinished(_UnitStarted):
+    status: Literal["pass", "fail", "incomplete"]
+    started: str
+    seconds: Seconds
+    done: int
+    total: int
+    wrong: int
+    skipped: int
+
+
+class _Step(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    event: Literal["completed", "unexpected", "wrong", "skipped"]
+    step_id: int
+    text: str
+    seconds: Seconds
+    by: str
+    confidence: NotRequired[Seconds | None]
+    picture: NotRequired[str | None]
+
+
+class _Before(TypedDict):
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc]
+    status: Literal["open", "done", "wrong", "skipped", "removed"]
+    time: str | None
+    seconds: Seconds | None
+    confidence: Seconds | None
+    by: str | None
+    evidence: str | None
+
+
+class _Correction(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    step_id: int
+    text: str
+    to: Literal["open", "done", "wrong"]
+    component: Annotated[int, Field(ge=0)]
+    bit_before: Bit
+    bit: Bit
+    before: _Before
+    by: str
+    seconds: NotRequired[Seconds]
+    picture: NotRequired[str | None]
+
+
+class _Undo(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    correction: int
+    to: str
+
+
+class _Alarm(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    alarm: str
+    step_id: int | None
+    text: str | None
+    picture: str | None
+
+
+class _OfAlarm(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    alarm: int
+
+
+class _Clip(_OfAlarm):
+    clip: str
+
+
+class _CorrectionClip(TypedDict):
+    __pydantic_config__ = _EXACT  # type: ignore[misc]
+    correction: int
+    clip: str
+    seconds_before: Seconds
+
+
+_SHAPES = {
+    "unit_started": _UnitStarted,
+    "unit_finished": _UnitFinished,
+    "step": _Step,
+    "correction": _Correction,
+    "undo": _Undo,
+    "alarm": _Alarm,
+    "alarm_closed": _OfAlarm,
+    "acknowledged": _OfAlarm,
+    "clip": _Clip,
+    "correction_clip": _CorrectionClip,
+}
+
+
+@cache
+def _shape(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_SHAPES.get(kind, dict))
+
+
+def checked(record: Record) -> Record:
+    """Refuse what no program wrote: what is in a row decides what is true of a unit."""
+    try:
+        _shape(record.kind).validate_python(record.data)
+    except ValidationError as error:
+        _, problem, _ = next(complaints(error, _SHAPES.get(record.kind, dict), record.data))
+        raise ValueError(f"record {record.id}, {record.kind}: {problem}") from None
+    return record
 
 
 def _seal(before: str, row: Sequence[Any]) -> str:
@@ -143,9 +264,8 @@ class Records:
     def find(self, where: str = "1", values: Sequence[Any] = (), more: str = "ORDER BY id") -> list[Record]:
         """Rows by a condition in SQL, which is never made of what others sent."""
         with speaking_of(self.path), making_sense_of(self.folder), closing(self._read()) as db:
-            return [
-                record_of(row) for row in db.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {more}", values)
-            ]
+            found = db.execute(f"SELECT {_COLUMNS} FROM records WHERE {where} {more}", values)
+            return [checked(record_of(row)) for row in found]
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with speaking_of(self.path), closing(self._read()) as db:

@@ -233,6 +233,8 @@ class Work:
             self._apply_step(record)
         elif record.kind == "correction":
             k, step_id = data["component"], data["step_id"]
+            if k != self.procedure.step(step_id).component_index:
+                raise ValueError(f"step {step_id} is not about component {k}")
             before = StepState(**data["before"])
             self.corrections.append(Correction(record.id, step_id, k, data["bit_before"], before))
             self.bits[k] = data["bit"]
