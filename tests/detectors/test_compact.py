@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from stormpsr.data.places import N_POINTS
 from stormpsr.detectors.base import UNKNOWN, Batch, Calibration
 from stormpsr.detectors.compact import CompactConfig, CompactDetector, CompactOutput, Targets, WrongParts
 from stormpsr.detectors.registry import load_detector, make_detector
 from stormpsr.errors import InputError
+from stormpsr.models.locator import Motion, crop, points_in_crop
 from stormpsr.procedure.model import Procedure
 
 TINY = {"image_size": 64, "backbone": "test_efficientnet", "weights": "none", "width": 16, "crop_size": 32, "heads": 2}
@@ -86,7 +88,7 @@ def output(parts: list[list[float]], states: list[float], culprits: list[float])
     """What the network might say: probabilities as logits."""
     logs = [torch.tensor(values).log()[None] for values in (parts, states, culprits)]
     empty = torch.zeros(1, 1)
-    return CompactOutput(empty, logs[1], logs[2], logs[0], None, empty)
+    return CompactOutput(empty, logs[1], logs[2], logs[0], None, empty, None)
 
 
 def chances(made: CompactDetector, said: CompactOutput) -> list[float]:
@@ -133,6 +135,7 @@ def batch(
     bits: list[list[int]],
     hidden: list[bool] | None = None,
     told: list[list[int]] | None = None,
+    places: torch.Tensor | None = None,
 ) -> Batch:
     n = len(readable)
     return Batch(
@@ -143,6 +146,7 @@ def batch(
         torch.tensor(classes),
         torch.tensor(bits),
         torch.full((n, len(bits[0])), UNKNOWN) if told is None else torch.tensor(told),
+        torch.full((n, len(bits[0]), N_POINTS, 2), torch.nan) if places is None else places,
         step=0,
     )
 
@@ -280,14 +284,53 @@ def test_a_network_without_fine_features_is_refused(lamp: Procedure) -> None:
         make_detector("compact", lamp, {**TINY, "backbone": "test_vit"})
 
 
+# ---------------------------------------------------------------------- places of parts
+def test_places_are_learned_of_parts_that_show_and_of_no_others(lamp: Procedure) -> None:
+    torch.manual_seed(0)
+    made = CompactDetector(lamp, CompactConfig(**TINY, hidden_parts=True, places_weight=2.0))  # type: ignore[arg-type]
+    made.network.eval()
+    inside = torch.full((1, 3, N_POINTS, 2), 30.0)
+
+    def loss(told: list[int], places: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(1)  # the crop is moved by chance
+        return made.losses(batch([True], [1], [[1, 0, 0]], told=[told], places=places))["places"]
+
+    assert loss([1, 1, 1], torch.full_like(inside, torch.nan)) == 0, "nobody measured them"
+    assert loss([0, 0, 0], inside) == 0, "behind a hand"
+    missing = inside.clone()
+    missing[:, 1:, 3:] = torch.nan  # two parts are not mounted: where they belong is known all the same
+    assert 0 < loss([1, 1, 1], missing) < 10
+    moved = inside.clone()
+    moved[:, 0, 3:] += 10.0
+    assert loss([1, 0, 0], moved) != loss([1, 0, 0], inside)
+    assert loss([1, 1, 1], inside + 1e4) == 0, "so far outside, the crop shows something else"
+    missing_loss = loss([1, 1, 1], missing)
+    missing_loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in made.network.places.point_head.parameters())
+
+
+def test_a_detector_with_places_begins_as_the_one_it_goes_on_from(lamp: Procedure) -> None:
+    torch.manual_seed(0)
+    before = CompactDetector(lamp, CompactConfig(**TINY))  # type: ignore[arg-type]
+    after = CompactDetector(lamp, CompactConfig(**TINY, places_weight=1.0))  # type: ignore[arg-type]
+    after.network.load_state_dict({**after.network.state_dict(), **before.network.state_dict()})
+    one, other = (detector.detect([GREY], min_confidence=0)[0][0] for detector in (before, after))
+    assert one.parts_C3 is not None
+    assert other.parts_C3 is not None
+    assert one.parts_C3 == pytest.approx(other.parts_C3)
+    with torch.no_grad():
+        after.network.places.judge[-1].bias[2] = 20.0  # whatever moved, it says, sits wrongly
+    assert after.detect([GREY], min_confidence=0)[0][0].parts_C3[:, 2] == pytest.approx(np.ones(3), abs=1e-3)  # type: ignore[index]
+
+
 # ---------------------------------------------------------------------- the crop
 def test_the_reader_sees_a_square_around_the_box(detector: Callable[..., CompactDetector], lamp: Procedure) -> None:
     net = detector(lamp).network
     image = torch.full((1, 64, 64, 3), 100, dtype=torch.uint8)
     image[:, 22:38, 12:44] = 200  # a box of 32 by 16 pixels around (28, 30)
-    crop = net.crop(image, torch.tensor([[12.0, 22.0, 44.0, 38.0]]) / 64)
-    assert crop.shape == (1, 32, 32, 3)
-    rows, columns = (crop[0, ..., 0] > 150).nonzero(as_tuple=True)
+    seen = net.crop(image, torch.tensor([[12.0, 22.0, 44.0, 38.0]]) / 64)
+    assert seen.shape == (1, 32, 32, 3)
+    rows, columns = (seen[0, ..., 0] > 150).nonzero(as_tuple=True)
     # the square is a quarter wider than the box, so the box fills 4/5 of its width and 2/5 of its height
     assert (int(columns.min()), int(columns.max())) == (3, 28)
     assert int(rows.max() - rows.min()) + 1 == pytest.approx(13, abs=1)
@@ -302,13 +345,26 @@ def test_in_training_the_crop_is_turned_and_moved_and_corrected(
     true = torch.tensor([[12.0, 22.0, 44.0, 38.0]]).repeat(2, 1)
     unknown = torch.full((2, 3), UNKNOWN)
     yes = torch.ones(2, dtype=torch.bool)
-    truth = Targets(yes, yes, true, torch.zeros(2), unknown, unknown)
+    truth = Targets(yes, yes, true, torch.zeros(2), unknown, unknown, torch.full((2, 3, N_POINTS, 2), torch.nan))
     crops = []
     for proposed in (true, true + 30):  # the second misses, and is replaced by the true one
         torch.manual_seed(1)
-        crops.append(net.crop(image, proposed / 64, truth))
+        crops.append(net.crop(image, *net.training_view(proposed / 64, truth)))
     assert torch.equal(crops[0], crops[1])
     assert not torch.allclose(crops[0], net.crop(image, true / 64), atol=10)
+
+
+def test_points_are_where_the_crop_shows_them() -> None:
+    image = torch.zeros(2, 64, 64, 3)
+    image[:, 20:22, 30:32] = 255.0  # a spot around (31, 21)
+    corners = torch.tensor([[12.0, 10.0, 44.0, 38.0]]).repeat(2, 1) / 64
+    motion = Motion(torch.tensor([0.6, -0.3]), torch.tensor([1.1, 0.9]), torch.tensor([[0.1, -0.1], [0.0, 0.05]]))
+    seen = crop(image, corners, 96, motion)[..., 0]
+    places = points_in_crop(torch.tensor([[[31.0, 21.0]]]).repeat(2, 1, 1) / 64, corners, motion)
+    for spot, (x, y) in zip(seen, places[:, 0].tolist(), strict=True):
+        rows, columns = (spot > 128).nonzero(as_tuple=True)
+        middle = (float(columns.float().mean()) + 0.5, float(rows.float().mean()) + 0.5)
+        assert middle == pytest.approx(((x + 1) * 48, (y + 1) * 48), abs=0.6)
 
 
 def test_a_crop_size_that_does_not_fit_is_refused() -> None:

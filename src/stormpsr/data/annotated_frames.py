@@ -7,15 +7,19 @@ latter, whose boxes take the class of the labelled state. What is wrong with the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX, Box, LabelledBox, centre_boxes_file, read_centre_boxes
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
 from stormpsr.data.images import Image
 from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import RecordingFolder, find_recordings
+from stormpsr.data.places import PLACES_FILE, places_in
 from stormpsr.data.sources import FrameSource, ImageFolder, frames_of
 from stormpsr.data.visibility import told_in
 from stormpsr.errors import InputError, errors_at
@@ -34,7 +38,8 @@ class AnnotatedFrame:
     bits: StateBits | None = None  # None where nobody says which part is wrong
     told: tuple[bool, ...] | None = None  # whether each component shows enough to be told; None: nobody has measured it
     maybe_hidden: bool = False  # the box tells the state, but nobody has checked that it can be read
-    size: tuple[int, int] = (0, 0)  # width and height of the image in pixels, where there is a box
+    size: tuple[int, int] = (0, 0)  # width and height of the image in pixels, where they are known
+    places_CP2: NDArray[np.float32] | None = field(default=None, compare=False)  # see `stormpsr.data.places`
 
     def read(self) -> Image:
         return next(images_of([self]))
@@ -142,6 +147,7 @@ def read_recording_frames(
     states = recording.path / STATES_FILE
     timeline = read_states(states, procedure, on_note=on_note) if states.is_file() else None
     told = _told(recording.path, procedure)
+    places = _Places.of(recording.path, procedure)
     readable: list[AnnotatedFrame] = []
     annotated: set[int] = set()
     there = set(numbers)
@@ -159,9 +165,8 @@ def read_recording_frames(
             inside = box.box.inside(width, height)
         if known is not None:
             shown = told.get(box.frame)
-            readable.append(
-                AnnotatedFrame(recording.name, box.frame, source, inside, *known, told=shown, size=(width, height))
-            )
+            frame = AnnotatedFrame(recording.name, box.frame, source, inside, *known, told=shown, size=(width, height))
+            readable.append(replace(frame, places_CP2=places.at(box.frame)))
     unreadable = [
         AnnotatedFrame(
             recording.name,
@@ -169,6 +174,8 @@ def read_recording_frames(
             source,
             bits=timeline.at(number) if timeline and number in told else None,
             told=told.get(number),
+            size=(width, height),
+            places_CP2=places.at(number),
         )
         for number in numbers
         if number not in annotated
@@ -180,6 +187,26 @@ def _told(folder: Path, procedure: Procedure) -> dict[int, tuple[bool, ...]]:
     """Which components show enough to be told, by the number of the frame; empty where nobody has measured it."""
     told_FC = told_in(folder, procedure.n_components)
     return {} if told_FC is None else dict(enumerate(map(tuple, told_FC.tolist())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where parts are in the frames of a recording, or in single images, if somebody has measured it."""
+
+    folder: Path
+    places_FCP2: NDArray[np.float32] | None
+
+    @classmethod
+    def of(cls, folder: Path, procedure: Procedure) -> _Places:
+        return cls(folder, places_in(folder, procedure.n_components))
+
+    def at(self, number: int) -> NDArray[np.float32] | None:
+        if self.places_FCP2 is None:
+            return None
+        if number >= len(self.places_FCP2):
+            cure = "draw these images again, or delete the file"
+            raise InputError(f"it ends before frame {number}", path=self.folder / PLACES_FILE, cure=cure)
+        return np.asarray(self.places_FCP2[number])
 
 
 def _class_and_bits(
@@ -216,15 +243,14 @@ def read_images(folder: Path, procedure: Procedure) -> list[AnnotatedFrame]:
         if not image.file.is_file():
             raise InputError(f"there is no image {image.file.name!r}", path=path)
     source = ImageFolder.of(folder, {image.number: image.file for image in found})
-    told = _told(folder, procedure)
+    told, places = _told(folder, procedure), _Places.of(folder, procedure)
     frames = []
     for image in found:
         if image.state_class is not None or image.bits is not None:
             known, size = (image.box, image.state_class or 0, image.bits), (image.width, image.height)
             shown = told.get(image.number)
-            frames.append(
-                AnnotatedFrame(folder.name, image.number, source, *known, told=shown, maybe_hidden=True, size=size)
-            )
+            frame = AnnotatedFrame(folder.name, image.number, source, *known, told=shown, maybe_hidden=True, size=size)
+            frames.append(replace(frame, places_CP2=places.at(image.number)))
     if not frames:
         raise InputError("there are no annotations in it", path=path)
     return frames

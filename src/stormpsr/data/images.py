@@ -102,6 +102,10 @@ class Placement:
             box.y1 * self.scale + self.offset_y,
         )
 
+    def points_into_square(self, point_X2: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Points of the image as points of the square."""
+        return np.asarray(point_X2 * self.scale + (self.offset_x, self.offset_y))
+
     def back(self, box: Box) -> Box:
         """A box inside the square as one in the image."""
         left, top = (box.x0 - self.offset_x) / self.scale, (box.y0 - self.offset_y) / self.scale

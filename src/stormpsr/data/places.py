@@ -27,8 +27,8 @@ def write_places(folder: Path, places_FCP2: NDArray[np.floating]) -> None:
     write_arrays(folder / PLACES_FILE, **{_NAME: places_FCP2.astype(np.float32)})
 
 
-def places_in(folder: Path, n_frames: int, n_components: int) -> NDArray[np.float32] | None:
-    """What `write_places` wrote; None if nobody has measured it, as in the real world."""
+def places_in(folder: Path, n_components: int) -> NDArray[np.float32] | None:
+    """What `write_places` wrote, a row for every frame or image; None if nobody has measured it, as of real ones."""
     path = folder / PLACES_FILE
     if not path.is_file():
         return None
@@ -38,7 +38,6 @@ def places_in(folder: Path, n_frames: int, n_components: int) -> NDArray[np.floa
         places_FCP2 is None
         or places_FCP2.dtype != np.float32
         or places_FCP2.shape[1:] != (n_components, N_POINTS, 2)
-        or len(places_FCP2) != n_frames
         or np.isinf(places_FCP2).any()
     ):
         raise InputError(f"these are not the places of {n_components} components", path=path, cure=cure)

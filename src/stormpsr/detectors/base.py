@@ -10,8 +10,8 @@ Nothing else is needed to load it, and nothing in it is executable.
 
 Importing this needs no torch: detectors that were exported run without it.
 
-Shape legend: B images, S pixels of a side, 3 colours, C components, A boxes per image, R of them, N classes, 4 corners
-(x0, y0, x1, y1 in pixels).
+Shape legend: B images, S pixels of a side, 3 colours, C components, P points of each (`stormpsr.data.places`), A boxes
+per image, R of them, N classes, 4 corners (x0, y0, x1, y1 in pixels).
 """
 
 from __future__ import annotations
@@ -429,6 +429,7 @@ class Batch(NamedTuple):
     state_class_B: Tensor  # 0 if there is none
     bits_BC: Tensor  # -1, 0, 1, or UNKNOWN
     told_BC: Tensor  # whether each component shows enough to be told: 0, 1, or UNKNOWN
+    places_BCP2: Tensor  # see `stormpsr.data.places`, in pixels of the image; nan where nobody knows
     step: int  # that these images are for
 
 

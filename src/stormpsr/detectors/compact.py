@@ -9,7 +9,8 @@ The crop spends all its pixels on the assembly, which fills a part of the image 
 pixels thick. Asking per component is what tells states apart that differ by a pin.
 
 Shape legend: B images, S pixels of a side, P pixels of a side of the crop, K cells, D dimensions, T tokens, Q queries,
-C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels).
+C components, N state classes without background, R rows with a state, 4 corners (x0, y0, x1, y1 in pixels),
+L points of a part: where it belongs, then where it is (`stormpsr.data.places`).
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stormpsr.data.images import Placement
+from stormpsr.data.places import N_POINTS
 from stormpsr.detectors.base import UNKNOWN, Batch, Detection, StepTrainedDetector
 from stormpsr.errors import InputError
 from stormpsr.models.backbones import AttentionPooling
 from stormpsr.models.encoder import reader_digest
-from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou
+from stormpsr.models.locator import Locator, Motion, best_box, box_losses, crop, generalized_box_iou, points_in_crop
 from stormpsr.procedure.model import CORRECT, WRONG, Procedure, StateKind
 from stormpsr.yaml_loader import STRICT_KEYS
 
 WrongParts = Literal["error_class", "component_classes", "readout"]
 _WRONG_WEIGHT = 4.0  # in the loss of the read-out: of eleven parts hardly ever more than one is wrong
+_PLACE_BETA = 0.03  # of half of the crop's side: where the loss of a place turns from squares into distances
+_MOVED_SCALE = 10.0  # of how far a part is from where it belongs, beside other numbers in the network
+_MOVED_WIDTH = 32  # of the perceptron that judges that
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,15 @@ class CompactConfig:
     wrong_parts: WrongParts = "readout"  # how a state with a wrongly seated part is told from the correct one
     parts_weight: float = 3.0  # of the single parts in the loss, beside state, box and readability, which weigh 1
     hidden_parts: bool = False  # also learn which parts show enough to be told, from recordings with visibility.csv
+    places_weight: float = 0.0  # of where parts belong and are, from recordings with places.npz; 0: not learned
 
     __pydantic_config__ = STRICT_KEYS
 
     def __post_init__(self) -> None:
         if not self.parts_weight > 0:
             raise InputError(f"parts_weight is {self.parts_weight}", cure="it must be more than 0")
+        if not 0 <= self.places_weight < math.inf:
+            raise InputError(f"places_weight is {self.places_weight}", cure="it must not be less than 0")
         if self.image_size < 64 or self.image_size % 32:
             raise InputError(f"image_size is {self.image_size}", cure="choose a multiple of 32, 64 or more")
         if self.width < 8 or self.width % self.heads:
@@ -77,6 +85,7 @@ class Targets:
     state_B: Tensor  # index among the network's N classes, -100 if the state has none or hides
     part_BC: Tensor  # ABSENT, CORRECT, WRONG, or -100 if unknown; also known of parts of unreadable images
     told_BC: Tensor  # whether a part shows enough to be told: 0, 1, or -100 if unknown
+    places_BCL2: Tensor  # in pixels; nan where nobody knows
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +98,7 @@ class CompactOutput:
     part_logits_BC3: Tensor
     told_logit_BC: Tensor | None  # of each part showing enough to be told, if that is learned
     found_BQD: Tensor  # what the queries found, of which all of this is made
+    places_BCL2: Tensor | None  # in the crop, which reaches from -1 to 1, if that is learned
 
 
 class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by the type checker
@@ -113,6 +123,7 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         self.part_head = nn.Linear(d, 3)
         self.part_bias = nn.Parameter(torch.zeros(n_components, 3))
         self.told_head = nn.Linear(d, 1) if config.hidden_parts else None
+        self.places = _Places(d) if config.places_weight else None
         self.state_head = nn.Linear(d, len(shown))
         self.culprit_head = nn.Linear(d, len(correct) + n_components)
         self.readable_head = nn.Linear(d, 1)
@@ -134,6 +145,10 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         scaled_BPP3 = (crop_BPP3 / 255.0 - self.mean_3) / self.std_3
         queries_BQD = self.reader(scaled_BPP3.permute(0, 3, 1, 2))
         part_logits_BC3 = self.part_head(queries_BQD[:, 2:]) + self.part_bias
+        places_BCL2 = None
+        if self.places is not None:
+            places_BCL2, judged_BC3 = self.places(queries_BQD[:, 2:])
+            part_logits_BC3 = part_logits_BC3 + judged_BC3
         return CompactOutput(
             readable_logit_B=self.readable_head(queries_BQD[:, 0])[:, 0],
             state_logits_BN=self.state_head(queries_BQD[:, 1]) + self._evidence_of_parts(part_logits_BC3),
@@ -141,22 +156,22 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
             part_logits_BC3=part_logits_BC3,
             told_logit_BC=None if self.told_head is None else self.told_head(queries_BQD[:, 2:])[..., 0],
             found_BQD=queries_BQD,
+            places_BCL2=places_BCL2,
         )
 
-    def crop(self, image_BSS3: Tensor, shares_B4: Tensor, truth: Targets | None = None) -> Tensor:
-        """A square around each box, (B, P, P, 3). With targets, for training, it is turned, moved and scaled a little,
+    def crop(self, image_BSS3: Tensor, shares_B4: Tensor, motion: Motion | None = None) -> Tensor:
+        """A square around each box, (B, P, P, 3)."""
+        return crop(image_BSS3, shares_B4, self.config.crop_size, motion)
 
-        and wrongly placed boxes are replaced by true ones.
-        """
-        if truth is None:
-            return crop(image_BSS3, shares_B4, self.config.crop_size)
+    def training_view(self, shares_B4: Tensor, truth: Targets) -> tuple[Tensor, Motion]:
+        """What to crop in training: boxes, the true one where one misses, turned, moved and scaled a little."""
         n, turn, device = len(shares_B4), math.radians(self.config.turn_degrees), shares_B4.device
         motion = Motion(
             shift_B2=((torch.rand(n, 2) - 0.5) * 0.16).to(device),
             scale_B=(0.9 + 0.25 * torch.rand(n)).to(device),
             angle_B=((torch.rand(n) * 2 - 1) * turn).to(device),
         )
-        return crop(image_BSS3, self._corrected(shares_B4, truth), self.config.crop_size, motion)
+        return self._corrected(shares_B4, truth), motion
 
     def _corrected(self, shares_B4: Tensor, truth: Targets) -> Tensor:
         """Predicted boxes, with the true one where a predicted one misses: early in training most of them do."""
@@ -178,7 +193,8 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         """The parts of the loss; their sum is minimised."""
         cell_logits_BK, shares_BK4 = self.locator(image_BSS3)
         best_B4 = best_box(cell_logits_BK, shares_BK4).detach()
-        output = self.read(self.crop(image_BSS3, best_B4, targets))
+        corners_B4, motion = self.training_view(best_B4, targets)
+        output = self.read(self.crop(image_BSS3, corners_B4, motion))
         seen, side = targets.readable_B, self.config.image_size
         where, box = box_losses(cell_logits_BK[seen], shares_BK4[seen], targets.corners_B4[seen] / side)
         named = seen & (targets.state_B >= 0)
@@ -202,6 +218,10 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
                 ),
                 told_BC >= 0,
             )
+        if output.places_BCL2 is not None:
+            flat_BX2 = points_in_crop(targets.places_BCL2.flatten(1, 2) / side, corners_B4, motion)
+            true_BCL2 = flat_BX2.reshape(output.places_BCL2.shape)
+            losses["places"] = self.config.places_weight * _places_loss(output.places_BCL2, true_BCL2, targets)
         return losses
 
     def _culprit_loss(self, logits_RM: Tensor, state_R: Tensor, part_RC: Tensor) -> Tensor:
@@ -217,6 +237,34 @@ class CompactNet(nn.Module):  # type: ignore[misc]  # torch is not followed by t
         if not known_R.any():
             return logits_RM.sum() * 0
         return functional.cross_entropy(logits_RM[known_R], target_RM[known_R])
+
+
+class _Places(nn.Module):  # type: ignore[misc]
+    """Where each part belongs and where it is, by what its query found; and what the way between the two says of it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.point_head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 2 * N_POINTS))
+        last = nn.Linear(_MOVED_WIDTH, 3)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.judge = nn.Sequential(nn.Linear(N_POINTS, _MOVED_WIDTH), nn.GELU(), last)
+
+    def forward(self, found_BCD: Tensor) -> tuple[Tensor, Tensor]:
+        places_BCL2 = self.point_head(found_BCD).unflatten(-1, (N_POINTS, 2))
+        belongs_BCH2, is_BCH2 = places_BCL2.chunk(2, dim=2)
+        return places_BCL2, self.judge(((is_BCH2 - belongs_BCH2) * _MOVED_SCALE).flatten(2))
+
+
+def _places_loss(found_BCL2: Tensor, true_BCL2: Tensor, targets: Targets) -> Tensor:
+    """Mean distance of the places of parts that show; parts that sit wrongly count more, as they do elsewhere."""
+    shown_BC = (targets.told_BC == 1) & (true_BCL2.abs() < 2).all(dim=-1)[..., : N_POINTS // 2].all(dim=-1)
+    known_BCL = shown_BC[..., None] & true_BCL2.isfinite().all(dim=-1)
+    weight_BCL = known_BCL * (1.0 + (_WRONG_WEIGHT - 1.0) * (targets.part_BC == WRONG))[..., None]
+    distance_BCL2 = functional.smooth_l1_loss(
+        found_BCL2, torch.where(known_BCL[..., None], true_BCL2, 0.0), reduction="none", beta=_PLACE_BETA
+    )
+    return (distance_BCL2.sum(dim=-1) * weight_BCL).sum() / weight_BCL.sum().clamp(min=1)
 
 
 def _mean_where(values_B: Tensor, wanted_B: Tensor) -> Tensor:
@@ -287,6 +335,7 @@ class CompactDetector(StepTrainedDetector):
             state_B=state_B,
             part_BC=part_BC,
             told_BC=batch.told_BC,
+            places_BCL2=batch.places_BCP2,
         )
         return self.network.losses(batch.image_BSS3, targets)
 

@@ -89,6 +89,22 @@ class Motion:
 
 def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | None = None) -> Tensor:
     """Square images of the surroundings of boxes, (B, size, size, 3) from 0 to 255, grey beyond the border."""
+    to_unit_B23 = _crop_frame(corners_B4, motion) * 2  # the grid goes from -1 to 1
+    to_unit_B23[:, :, 2] -= 1
+    grid = functional.affine_grid(to_unit_B23, [len(corners_B4), 3, size, size], align_corners=False)
+    image = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
+    return functional.grid_sample(image, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
+
+
+def points_in_crop(point_BN2: Tensor, corners_B4: Tensor, motion: Motion | None = None) -> Tensor:
+    """Where points of the image (shares of it) are in the crop around boxes, which reaches from -1 to 1."""
+    to_image_B23 = _crop_frame(corners_B4, motion)
+    from_centre_BN2 = point_BN2 - to_image_B23[:, None, :, 2]
+    return torch.linalg.solve(to_image_B23[:, None, :, :2], from_centre_BN2[..., None])[..., 0]
+
+
+def _crop_frame(corners_B4: Tensor, motion: Motion | None) -> Tensor:
+    """From places in the crop, -1 to 1, to those in the image as shares of it, (B, 2, 3)."""
     centre_B2 = (corners_B4[:, :2] + corners_B4[:, 2:]) / 2
     half_B = (corners_B4[:, 2:] - corners_B4[:, :2]).amax(dim=1).clamp(min=_LEAST_SIDE) / 2 * _WIDEN
     angle_B = torch.zeros_like(half_B)
@@ -96,12 +112,7 @@ def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | Non
         centre_B2 = centre_B2 + motion.shift_B2 * half_B[:, None]
         half_B, angle_B = half_B * motion.scale_B, motion.angle_B
     cos, sin = angle_B.cos() * half_B, angle_B.sin() * half_B
-    to_image_B23 = torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
-    to_unit_B23 = to_image_B23 * 2  # the grid goes from -1 to 1
-    to_unit_B23[:, :, 2] -= 1
-    grid = functional.affine_grid(to_unit_B23, [half_B.shape[0], 3, size, size], align_corners=False)
-    image = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
-    return functional.grid_sample(image, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
+    return torch.stack([cos, -sin, centre_B2[:, 0], sin, cos, centre_B2[:, 1]], dim=1).reshape(-1, 2, 3)
 
 
 # ---------------------------------------------------------------------- boxes

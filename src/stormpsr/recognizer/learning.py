@@ -30,6 +30,7 @@ from stormpsr.data.audit import audit_labels
 from stormpsr.data.coco import COCO_FILE
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.layouts import SPLITS, RecordingFolder
+from stormpsr.data.places import N_POINTS
 from stormpsr.detectors.base import UNKNOWN, Batch, StepTrainedDetector, read_config
 from stormpsr.detectors.registry import begin_detector, make_detector
 from stormpsr.errors import InputError
@@ -357,7 +358,8 @@ class Learning:
         shown = next(s.state_class for s in self.procedure.states if s.bits is not None)
         classes_B, bits_BC = torch.full((n,), shown), torch.full((n, self.procedure.n_components), UNKNOWN)
         image_BSS3 = torch.zeros(n, size, size, 3, dtype=torch.uint8)
-        batch = Batch(image_BSS3, yes, ~yes, corners_B4, classes_B, bits_BC, bits_BC, 0)
+        nowhere_BCP2 = torch.full((*bits_BC.shape, N_POINTS, 2), torch.nan)
+        batch = Batch(image_BSS3, yes, ~yes, corners_B4, classes_B, bits_BC, bits_BC, nowhere_BCP2, 0)
         detector.to(self.options.torch_device)
         moved = Batch._make([*(part.to(self.options.torch_device) for part in batch[:-1]), 0])
         detector.network.train()

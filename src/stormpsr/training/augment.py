@@ -153,18 +153,18 @@ def _erase(image_B3SS: Tensor, settings: BatchAugmentation, draw: _Draw) -> Tens
 # ---------------------------------------------------------------------- single images
 def augment_image(
     image: Image, box: Corners | None, settings: ImageAugmentation, rng: np.random.Generator
-) -> tuple[Image, Corners | None]:
-    """A changed copy of a square image and of the box in it.
+) -> tuple[Image, Corners | None, NDArray[np.float64]]:
+    """A changed copy of a square image and of the box in it, and the matrix (2, 3) that says where its points went.
 
     An image with a box is only moved so far that the whole box stays visible: the state must still be readable.
     """
-    moved, moved_box = _move_image(image, box, settings, rng)
-    return _recolour_image(moved, settings, rng), moved_box
+    moved, moved_box, matrix_23 = _move_image(image, box, settings, rng)
+    return _recolour_image(moved, settings, rng), moved_box, matrix_23
 
 
 def _move_image(
     image: Image, box: Corners | None, settings: ImageAugmentation, rng: np.random.Generator
-) -> tuple[Image, Corners | None]:
+) -> tuple[Image, Corners | None, NDArray[np.float64]]:
     size = image.shape[0]
     for _ in range(3):
         matrix_23 = _random_affine(size, settings, rng)
@@ -175,8 +175,8 @@ def _move_image(
             in_pixels_23 = matrix_23.copy()
             in_pixels_23[:, 2] += matrix_23[:, :2] @ (0.5, 0.5) - 0.5
             moved = cv2.warpAffine(image, in_pixels_23, (size, size), flags=cv2.INTER_LINEAR, borderValue=border)
-            return np.asarray(moved, dtype=np.uint8), moved_box
-    return image, box
+            return np.asarray(moved, dtype=np.uint8), moved_box, matrix_23
+    return image, box, np.eye(2, 3)
 
 
 def _random_affine(size: int, settings: ImageAugmentation, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ Detectors are trained for a number of steps. The images of a step depend on the 
 training goes on as if it had not stopped. What is kept is the moving average of the weights, not the best epoch: the
 average is better than any single epoch, and a few validation frames are no ground to choose by.
 
-Shape legend: B images, S pixels of a side, C components.
+Shape legend: B images, S pixels of a side, C components, P points of each.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from torch.utils.data import Dataset, Subset
 from stormpsr.data.annotated_frames import AnnotatedFrame, FrameSet
 from stormpsr.data.frame_cache import FrameCache, Frames
 from stormpsr.data.images import Placement
+from stormpsr.data.places import N_POINTS
 from stormpsr.data.sampling import Shard
 from stormpsr.data.sources import FrameSource
 from stormpsr.detectors.base import (
@@ -286,6 +287,7 @@ class Batches(Dataset):
         corners = np.zeros((n, 4), dtype=np.float32)
         classes = np.zeros(n, dtype=np.int64)
         bits, told = (np.full((n, n_components), UNKNOWN, dtype=np.int64) for _ in range(2))
+        places = np.full((n, n_components, N_POINTS, 2), np.nan, dtype=np.float32)
         for i, frame in enumerate(chosen):
             square, box = self._squares[frame.source][frame.frame], None
             if frame.box is not None:
@@ -295,12 +297,15 @@ class Batches(Dataset):
                 told[i] = frame.told
             if frame.bits is not None:
                 bits[i] = np.where(told[i] == 0, UNKNOWN, frame.bits)
-            images[i], moved = augment_image(square, box, self.settings.augmentation, rng)
+            images[i], moved, matrix_23 = augment_image(square, box, self.settings.augmentation, rng)
+            if frame.places_CP2 is not None:
+                in_square = Placement.of(*frame.size, size).points_into_square(frame.places_CP2 * frame.size)
+                places[i] = in_square @ matrix_23[:, :2].T + matrix_23[:, 2]
             if moved is not None:
                 corners[i] = moved
         readable = np.array([frame.box is not None for frame in chosen])
         maybe_hidden = np.array([frame.maybe_hidden for frame in chosen])
-        arrays = (images, readable, maybe_hidden, corners, classes, bits, told)
+        arrays = (images, readable, maybe_hidden, corners, classes, bits, told, places)
         return Batch._make([*map(torch.from_numpy, arrays), step])
 
 
