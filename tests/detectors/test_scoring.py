@@ -18,6 +18,7 @@ from stormpsr.evaluation.detection_metrics import (
     average_precision,
     confusion_matrix,
     score_detections,
+    score_parts,
     score_silence,
     score_wrong_parts,
 )
@@ -133,6 +134,40 @@ def test_without_wrong_parts_there_is_no_recall_to_report(lamp: Procedure) -> No
 
 
 # ---------------------------------------------------------------------- visibility
+def view(
+    visible: float, readable: bool, state_class: int | None, bits: StateBits = (0, 0, 0), shown: float = 1.0
+) -> View:
+    return View(visible, readable, state_class, bits, np.full(3, shown, dtype=np.float32))
+
+
+def test_single_parts_are_scored_by_how_much_of_each_shows(lamp: Procedure) -> None:
+    frames = [seen(5, detection(5, wrong=2), frame=0), seen(5, detection(5, wrong=0), frame=1), seen(None, frame=2)]
+    views = {
+        ("01", 0): View(1.0, True, 5, (1, 1, -1), np.array([1.0, 0.8, 0.9], dtype=np.float32)),
+        ("01", 1): View(1.0, True, 5, (1, 0, -1), np.array([1.0, 0.2, 0.5], dtype=np.float32)),
+        ("01", 2): View(1.0, True, 5, (1, 0, -1), np.ones(3, dtype=np.float32)),
+    }
+    low, middle, high = score_parts(frames, views, edges=(0.0, 0.4, 0.75, 1.0))
+    assert (low.n_absent, low.n_correct, low.n_wrong) == (1, 0, 0)
+    assert (low.absent, low.correct, low.wrong_at_1_percent) == (0.0, None, None)
+    assert (middle.wrong, middle.wrong_as_correct) == (0.0, 1.0)
+    assert (high.n_correct, high.n_wrong) == (3, 1)
+    assert high.wrong == 1.0
+    assert high.correct == pytest.approx(2 / 3)
+    assert high.correct_as_wrong == pytest.approx(1 / 3)
+    assert high.wrong_at_1_percent == 1.0
+    assert score_parts([seen(5, detection(5))], views) == [], "it reads no single parts"
+
+
+def test_readings_of_parts_count_however_weak_the_detection(lamp: Procedure) -> None:
+    frames = [seen(4, detection(4), frame=0), seen(None, detection(4, 0.001, wrong=2), frame=1)]
+    views = {("01", 0): view(1.0, True, 4), ("01", 1): view(0.1, False, 4, (1, 1, -1))}
+    scores = score_detections(frames, lamp, min_confidence=0.5, views=views)
+    assert sum(row.n_wrong for row in scores.parts) == 1
+    assert scores.map50_all == 1.0, "it is too weak to be a detection"
+    assert "parts" in scores.to_dict()
+
+
 def test_accuracy_is_told_apart_by_what_shows() -> None:
     frames = [
         seen(4, detection(4), frame=0),
@@ -142,11 +177,11 @@ def test_accuracy_is_told_apart_by_what_shows() -> None:
         seen(None, detection(3), frame=4),
     ]
     views = {
-        ("01", 0): View(1.0, True, 4),
-        ("01", 1): View(0.6, False, 4),
-        ("01", 2): View(0.6, False, 3),
-        ("01", 3): View(0.1, False, 3),
-        ("01", 4): View(0.95, True, None),
+        ("01", 0): view(1.0, True, 4),
+        ("01", 1): view(0.6, False, 4),
+        ("01", 2): view(0.6, False, 3),
+        ("01", 3): view(0.1, False, 3),
+        ("01", 4): view(0.95, True, None),
     }
     rows = accuracy_by_visibility(frames, views, 0.5, edges=(0.0, 0.5, 0.9, 1.0))
     assert [row.n_frames for row in rows] == [1, 2, 1]

@@ -197,7 +197,7 @@ def eval_command(
     frames = read_frames(data, split, procedure, boxes_folder=boxes)
     chosen = [*frames.readable, *frames.unreadable[::every]]
     with Bar("frames", enabled=not as_json) as bar:
-        looks = predict_frames(loaded, chosen, on_progress=bar.count)
+        looks = predict_frames(loaded, chosen, min_confidence=0.0, on_progress=bar.count)
     # frames of either sort keep their weight, or else calibration would be judged on other odds than recordings have
     seen = looks[: len(frames.readable)] + looks[len(frames.readable) :] * every
     views = read_views(dataset.folders, procedure)
@@ -387,3 +387,13 @@ def _print_evaluation(title: str, scores: DetectionScores, milliseconds: float) 
         ]
         columns = ["share visible", "frames", "reported", "right of reported", "best guess right"]
         print_table("By how much of the parts shows", columns, table, right=range(1, 5))
+    if scores.parts:
+        table = [
+            [f"{row.low:.2f} to {row.high:.2f}", row.n_absent, row.n_correct, row.n_wrong]
+            + [number(share) for share in (row.absent, row.correct, row.wrong, row.correct_as_wrong)]
+            + [number(row.wrong_at_1_percent)]
+            for row in scores.parts
+        ]
+        columns = ["share of it that shows", "absent", "correct", "wrong", "absent right", "correct right"]
+        columns += ["wrong found", "false alarms", "found at 1 % false alarms"]
+        print_table("Single parts", columns, table, right=range(1, 9))

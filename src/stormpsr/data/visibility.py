@@ -54,8 +54,13 @@ class Visibility:
 
     def told_FC(self) -> NDArray[np.bool_]:
         """Which components show enough, or their empty places do, to be told by themselves."""
+        least_FC = np.where(np.isnan(self.visible_FC), _LEAST_PLACE, _LEAST_TOLD)
+        return np.asarray(self.shown_FC() >= least_FC)
+
+    def shown_FC(self) -> NDArray[np.float32]:
+        """How much of each component shows, or of its empty place."""
         shown_FC = self.visible_FC * self.inside_FC
-        return np.asarray(np.where(np.isnan(shown_FC), self.place_FC >= _LEAST_PLACE, shown_FC >= _LEAST_TOLD))
+        return np.asarray(np.where(np.isnan(shown_FC), self.place_FC, shown_FC))
 
     def mean_visible_F(self) -> NDArray[np.float64]:
         """Mean over the mounted components of what shows of them, 0 for what is outside the image."""

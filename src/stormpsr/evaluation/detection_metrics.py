@@ -2,7 +2,7 @@
 
 Average precision is counted over readable frames and, separately, over all frames; what a detector says about frames
 whose state nobody can read is reported as false detections. For recordings that come with `visibility.csv` there are
-also scores by how much can be seen. Shape legend: K state classes.
+also scores by how much can be seen. Shape legend: K state classes, C components, X parts of frames.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ from stormpsr.detectors.calibration import expected_error, reliability
 from stormpsr.detectors.predict import PredictedFrame, confidence_and_success
 from stormpsr.errors import InputError, need_packages
 from stormpsr.evaluation.plots import draw_confusion, draw_precision_recall, draw_reliability
-from stormpsr.procedure.model import Procedure, StateKind
+from stormpsr.procedure.model import ABSENT, CORRECT, WRONG, Procedure, StateBits, StateKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,23 @@ class VisibilityRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PartsRow:
+    """What is read of single parts of which, or of whose empty places, so much shows, in frames of any state."""
+
+    low: float
+    high: float
+    n_absent: int
+    n_correct: int
+    n_wrong: int
+    absent: float | None  # share of absent parts that are read as absent
+    correct: float | None  # of correct ones as correct
+    wrong: float | None  # of wrong ones as wrong
+    wrong_as_correct: float | None
+    correct_as_wrong: float | None
+    wrong_at_1_percent: float | None  # found by whatever bar takes 1 % of correct ones for wrong: comparable
+
+
+@dataclass(frozen=True, slots=True)
 class SilenceScores:
     """What is reported where nothing should be."""
 
@@ -99,7 +116,8 @@ class DetectionScores:
     expected_calibration_error: float
     min_confidence: float
     wrong_parts: WrongPartScores
-    by_visibility: tuple[VisibilityRow, ...]  # this and `silence` where recordings say what can be seen
+    by_visibility: tuple[VisibilityRow, ...]  # this and what follows where recordings say what can be seen
+    parts: tuple[PartsRow, ...]  # of detectors that read single parts
     silence: SilenceScores | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,6 +129,8 @@ def score_detections(
     seen: Sequence[PredictedFrame], procedure: Procedure, *, min_confidence: float, views: Views | None = None
 ) -> DetectionScores:
     """All scores of the frames that a detector has seen. `views` says what could be seen, see `read_views`."""
+    parts = score_parts(seen, views) if views else []
+    seen = _without_weak(seen)
     readable = [frame for frame in seen if frame.frame.box is not None]
     others = [frame for frame in seen if frame.frame.box is None]
     if not readable:
@@ -130,8 +150,14 @@ def score_detections(
         min_confidence=min_confidence,
         wrong_parts=score_wrong_parts(readable, procedure),
         by_visibility=tuple(accuracy_by_visibility(seen, views, min_confidence)) if views else (),
+        parts=tuple(parts),
         silence=score_silence(seen, views, min_confidence) if views else None,
     )
+
+
+def _without_weak(seen: Sequence[PredictedFrame]) -> list[PredictedFrame]:
+    kept = [tuple(d for d in frame.detections if d.confidence >= _LEAST_CONFIDENCE) for frame in seen]
+    return [replace(frame, detections=detections) for frame, detections in zip(seen, kept, strict=True)]
 
 
 def _reported(frame: PredictedFrame, min_confidence: float = 0.0) -> int | None:
@@ -140,8 +166,8 @@ def _reported(frame: PredictedFrame, min_confidence: float = 0.0) -> int | None:
     return best.state_class if best is not None and best.confidence >= min_confidence else None
 
 
-def _mean(values: Sequence[bool]) -> float | None:
-    return float(np.mean(values)) if values else None
+def _mean(values: Sequence[bool] | NDArray[np.bool_]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
 
 
 # ---------------------------------------------------------------------- average precision
@@ -234,7 +260,9 @@ def _names_a_culprit(frame: PredictedFrame) -> bool | None:
     return bits[int(best.parts_C3[:, 2].argmax())] == -1
 
 
+_LEAST_CONFIDENCE = 0.01  # weaker detections say nothing of the whole; what they read of single parts counts
 EDGES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+PART_EDGES = (0.0, 0.1, 0.4, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +272,8 @@ class View:
     visible: float  # mean share of the mounted components that shows
     readable: bool  # a person could read the whole state
     state_class: int | None  # of the labelled state; None if it has no class
+    bits: StateBits  # the labelled state
+    shown_C: NDArray[np.float32]  # share of each component that shows, or of its empty place
 
 
 Views = Mapping[tuple[str, int], View]  # by recording and frame
@@ -259,8 +289,10 @@ def read_views(recordings: Sequence[RecordingFolder], procedure: Procedure) -> d
         visibility = read_visibility(path, procedure.n_components)
         timeline = read_states(recording.path / STATES_FILE, procedure)
         readable_F, visible_F = visibility.readable_F(), visibility.mean_visible_F()
+        shown_FC = visibility.shown_FC()
         for frame, (visible, readable) in enumerate(zip(visible_F.tolist(), readable_F.tolist(), strict=True)):
-            views[recording.name, frame] = View(visible, readable, procedure.state_class(timeline.at(frame)))
+            bits = timeline.at(frame)
+            views[recording.name, frame] = View(visible, readable, procedure.state_class(bits), bits, shown_FC[frame])
     return views
 
 
@@ -278,6 +310,44 @@ def accuracy_by_visibility(
         sure = [_reported(f, min_confidence) is not None for f, _ in inside]
         right_and_sure = [r for r, s in zip(right, sure, strict=True) if s]
         rows.append(VisibilityRow(low, high, len(inside), _mean(sure), _mean(right_and_sure), _mean(right)))
+    return rows
+
+
+def score_parts(seen: Sequence[PredictedFrame], views: Views, edges: Sequence[float] = PART_EDGES) -> list[PartsRow]:
+    """What the read-out says of single parts, in bins of how much of each shows; empty if there is no read-out."""
+    found = [
+        (view, frame.best.parts_C3)
+        for frame in seen
+        if (view := views.get((frame.frame.recording, frame.frame.frame))) is not None
+        and frame.best is not None
+        and frame.best.parts_C3 is not None
+    ]
+    if not found:
+        return []
+    shown_X = np.concatenate([view.shown_C for view, _ in found])
+    bit_X = np.concatenate([np.array(view.bits) for view, _ in found])
+    parts_X3 = np.concatenate([parts_C3 for _, parts_C3 in found])
+    rows = []
+    for low, high in pairwise(edges):
+        inside_X = (shown_X >= low) & ((shown_X < high) | (high == edges[-1]))
+        parts = {bit: parts_X3[inside_X & (bit_X == bit)] for bit in (ABSENT, CORRECT, -1)}
+        read = {bit: rows_X3.argmax(axis=1) for bit, rows_X3 in parts.items()}
+        bar = np.quantile(parts[CORRECT][:, WRONG], 0.99) if len(parts[CORRECT]) else None
+        rows.append(
+            PartsRow(
+                low,
+                high,
+                len(parts[ABSENT]),
+                len(parts[CORRECT]),
+                len(parts[-1]),
+                absent=_mean(read[ABSENT] == ABSENT),
+                correct=_mean(read[CORRECT] == CORRECT),
+                wrong=_mean(read[-1] == WRONG),
+                wrong_as_correct=_mean(read[-1] == CORRECT),
+                correct_as_wrong=_mean(read[CORRECT] == WRONG),
+                wrong_at_1_percent=None if bar is None else _mean(parts[-1][:, WRONG] > bar),
+            )
+        )
     return rows
 
 
@@ -315,6 +385,7 @@ def draw_evaluation(
 
     `uncalibrate` is the calibration that the detections already have; the diagram shows them without it, too.
     """
+    seen = _without_weak(seen)
     readable = [frame for frame in seen if frame.frame.box is not None]
     paths = [folder / name for name in ("precision_recall.png", "confusion.png", "reliability.png")]
     draw_precision_recall(paths[0], average_precision(readable, procedure), procedure)
