@@ -119,7 +119,9 @@ def test_fitting_makes_the_truth_more_probable(lamp: Procedure, tmp_path: Path, 
 
     recordings = [teach(lamp, seed) for seed in range(6)]
     steps: list[tuple[int, int]] = []
-    weights = fit_recurrent(recordings[:5], lamp, steps=60, on_progress=lambda done, of: steps.append((done, of)))
+    weights = fit_recurrent(
+        recordings[:5], lamp, steps=60, members=1, on_progress=lambda done, of: steps.append((done, of))
+    )
     assert steps == [(done, 60) for done in range(1, 61)]
     save_weights(tmp_path / PARAMETERS_FILE, weights)
     decoder = RecurrentDecoder(lamp, "build", BeliefSettings(fitted=True, folder=tmp_path))
@@ -131,6 +133,44 @@ def test_fitting_makes_the_truth_more_probable(lamp: Procedure, tmp_path: Path, 
     assert np.mean(surprise) < 0.5 * np.log(3)  # far better than knowing nothing
 
 
+def test_several_networks_are_believed_on_average(
+    lamp: Procedure, tmp_path: Path, story: Callable[..., list[Prediction]]
+) -> None:
+    one, other = (drawn(tmp_path / name, 3, seed) for seed, name in enumerate("ab"))
+    both = {
+        name: np.stack([load_weights(own.folder / PARAMETERS_FILE, 3)[name][0] for own in (one, other)])  # type: ignore[operator]
+        for name in SHAPES
+    }
+    save_weights(tmp_path / PARAMETERS_FILE, both)
+    decoders = [RecurrentDecoder(lamp, "build", own) for own in (one, other, replace(one, folder=tmp_path))]
+    for number, prediction in enumerate(story(lamp, seed=3, n_frames=30)):
+        if number == 15:
+            for decoder in decoders:
+                decoder.correct(1, -1)
+        for decoder in decoders:
+            decoder.observe(prediction)
+        alone, together = [d.state_probabilities for d in decoders[:2]], decoders[2].state_probabilities
+        assert_allclose(together, np.mean(alone, axis=0), atol=1e-12)
+    assert not np.allclose(alone[0], alone[1])
+    save_weights(tmp_path / PARAMETERS_FILE, {**both, "start_3H": both["start_3H"][:1]})
+    with pytest.raises(InputError, match="do not fit the procedure"):
+        load_weights(tmp_path / PARAMETERS_FILE, 3)
+
+
+def test_members_are_fitted_one_after_the_other(lamp: Procedure, teach: Callable[..., Any]) -> None:
+    pytest.importorskip("torch")
+    from stormpsr.decoding.recurrent_fit import fit_recurrent
+
+    recordings = [teach(lamp, seed) for seed in range(2)]
+    steps: list[tuple[int, int]] = []
+    weights = fit_recurrent(recordings, lamp, steps=2, members=2, on_progress=lambda *done: steps.append(done))
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert {own.shape[0] for own in weights.values()} == {2}
+    assert not np.allclose(weights["input_IX"][0], weights["input_IX"][1])
+    again = fit_recurrent(recordings, lamp, steps=2, members=1, seed=1)
+    assert_allclose(again["input_IX"][0], weights["input_IX"][1])
+
+
 def test_without_weights_or_with_those_of_another_procedure_it_says_what_to_do(lamp: Procedure, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"knows nothing before it was fitted.*stormpsr tune MODEL --method recurrent"):
         make_decoder(lamp, "build", "recurrent")
@@ -139,7 +179,7 @@ def test_without_weights_or_with_those_of_another_procedure_it_says_what_to_do(l
         load_weights(tmp_path / PARAMETERS_FILE, 3)
     drawn(tmp_path, 3)
     weights = load_weights(tmp_path / PARAMETERS_FILE, 3)
-    save_weights(tmp_path / PARAMETERS_FILE, {**weights, "output_bias_3": np.full(3, np.nan)})
+    save_weights(tmp_path / PARAMETERS_FILE, {**weights, "output_bias_3": np.full((1, 3), np.nan)})
     with pytest.raises(InputError, match="these are no weights"):
         load_weights(tmp_path / PARAMETERS_FILE, 3)
     write_arrays(tmp_path / PARAMETERS_FILE, **weights, features=np.array("x"))
@@ -154,7 +194,9 @@ def test_fitting_takes_one_thread_and_gives_the_others_back(lamp: Procedure, tea
     before, meanwhile = torch.get_num_threads(), []
     torch.set_num_threads(3)
     try:
-        fit_recurrent([teach(lamp, 0)], lamp, steps=2, on_progress=lambda *_: meanwhile.append(torch.get_num_threads()))
+        fit_recurrent(
+            [teach(lamp, 0)], lamp, steps=2, members=1, on_progress=lambda *_: meanwhile.append(torch.get_num_threads())
+        )
         assert (meanwhile, torch.get_num_threads()) == ([1, 1], 3)
     finally:
         torch.set_num_threads(before)

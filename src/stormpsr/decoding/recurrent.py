@@ -3,12 +3,13 @@
 A gated recurrent unit reads the features that the procedure filter's emission reads, component by component with the
 same weights, and with them what it last thought: of the component itself, of what that needs and carries, and of all
 components. Where the filter is told how people work, this learns it; it needs more recordings, and has no parameters of
-its own to begin with.
+its own to begin with. Several such networks, which began from other random numbers, are believed on average: each has
+learned something else by chance from few recordings.
 
 All of it is numpy; `recurrent_fit` learns the parameters, through the same functions with torch's tensors.
 
-Shape legend: C components, F features, I inputs, H hidden units, 3 absent, correct, wrong; N choices, A alternatives of
-a choice, as far as components have so many.
+Shape legend: M members, C components, F features, I inputs, H hidden units, 3 absent, correct, wrong; N choices, A
+alternatives of a choice, as far as components have so many.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
     "output_H3": ("H", "3"),
     "output_bias_3": ("3",),
 }
+N_MEMBERS = 3  # networks that are learned
+_MOST_MEMBERS = 64  # that are read from a file
 _CURE = "fit it: stormpsr tune MODEL --method recurrent"
 
 
@@ -133,10 +136,16 @@ def save_weights(path: Path, weights: Mapping[str, Floats]) -> None:
 
 
 def load_weights(path: Path, n_components: int) -> dict[str, Floats]:
+    """The members' weights, (M, ...); files of earlier versions hold one."""
     arrays = read_arrays(path, _CURE)
     if "features" not in arrays or arrays.pop("features").tolist() != list(FEATURES) or set(arrays) != set(SHAPES):
         raise InputError("these are no weights of this version's recurrent method", path=path, cure=_CURE)
-    if any(arrays[name].shape != shape_of(name, n_components) for name in SHAPES):
+    if arrays["output_bias_3"].ndim == 1:
+        arrays = {name: array[None] for name, array in arrays.items()}
+    n_members = len(arrays["output_bias_3"]) if arrays["output_bias_3"].ndim else 0
+    if not 1 <= n_members <= _MOST_MEMBERS or any(
+        arrays[name].shape != (n_members, *shape_of(name, n_components)) for name in SHAPES
+    ):
         raise InputError("the weights do not fit the procedure", path=path, cure=_CURE)
     try:
         return {name: finite(array) for name, array in arrays.items()}
@@ -146,19 +155,25 @@ def load_weights(path: Path, n_components: int) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------- the method
 class Recurrence:
-    """What the network thinks of every component."""
+    """What the networks think of every component, on average."""
 
     def __init__(self, procedure: Procedure, variant: Variant, weights: Mapping[str, Floats]) -> None:
-        self._procedure, self._variant, self._weights = procedure, variant, weights
+        self._procedure, self._variant = procedure, variant
+        # what is added to every component stands beside the members' components
+        self._weights = {name: own[:, None] if own.ndim == 2 else own for name, own in weights.items()}
         self._around = Surroundings.of(procedure, variant)
         self._which_CC = np.eye(procedure.n_components)
         self.reset()
 
     def reset(self) -> None:
         state_C = np.asarray(self._variant.initial, dtype=np.int64) % 3
-        self._hidden_CH = self._weights["start_3H"][state_C].copy()
-        self.marginal_C3 = np.eye(3)[state_C]
+        self._hidden_MCH = self._weights["start_3H"][:, state_C].copy()
+        self._marginal_MC3 = np.tile(np.eye(3)[state_C], (len(self._hidden_MCH), 1, 1))
         self._tick: int | None = None
+
+    @property
+    def marginal_C3(self) -> Floats:
+        return np.asarray(self._marginal_MC3.mean(axis=0))
 
     def take(self, prediction: Prediction) -> Floats | None:
         """What is thought of every component once the prediction is heard; None if it says nothing."""
@@ -166,22 +181,23 @@ class Recurrence:
         if feature_CF is None:
             return None
         passed = 0 if self._tick is None else prediction.tick - self._tick
-        ago_C1 = np.full((len(feature_CF), 1), np.log1p(passed / self._procedure.fps))
-        context = context_of(self._around, self.marginal_C3, self._around.expects_C3, ago_C1)
-        input_CI = concatenate([with_component(feature_CF, self._which_CC), context], axis=-1)
-        self._hidden_CH = recurrent_step(self._weights, input_CI, self._hidden_CH)
-        self.marginal_C3 = read_out(self._weights, self._hidden_CH)
+        ago_MC1 = np.full((*self._marginal_MC3.shape[:2], 1), np.log1p(passed / self._procedure.fps))
+        expects_MC3 = np.broadcast_to(self._around.expects_C3, self._marginal_MC3.shape)
+        context = context_of(self._around, self._marginal_MC3, expects_MC3, ago_MC1)
+        seen_CI = with_component(feature_CF, self._which_CC)
+        input_MCI = concatenate([np.broadcast_to(seen_CI, (*context.shape[:2], seen_CI.shape[1])), context], axis=-1)
+        self._hidden_MCH = recurrent_step(self._weights, input_MCI, self._hidden_MCH)
+        self._marginal_MC3 = read_out(self._weights, self._hidden_MCH)
         self._tick = prediction.tick
         return self.marginal_C3
 
     def set_component(self, component: int, state: int) -> None:
-        self._hidden_CH[component] = self._weights["start_3H"][state % 3]
-        self.marginal_C3 = self.marginal_C3.copy()
-        self.marginal_C3[component] = np.eye(3)[state % 3]
+        self._hidden_MCH[:, component] = self._weights["start_3H"][:, state % 3]
+        self._marginal_MC3[:, component] = np.eye(3)[state % 3]
 
 
 class RecurrentDecoder(BeliefDecoder):
-    """A recurrent network's belief."""
+    """The belief of recurrent networks."""
 
     Settings = BeliefSettings
     name, must_learn = "recurrent", True

@@ -18,7 +18,15 @@ from stormpsr.decoding.decisions import Floats
 from stormpsr.decoding.predictions import LabelledRecording, OnSteps
 from stormpsr.decoding.procedure_filter import FEATURES, concatenate, with_component
 from stormpsr.decoding.procedure_filter_fit import CHUNK, CHUNKS_AT_ONCE, Table, drop_networks, one_thread
-from stormpsr.decoding.recurrent import SHAPES, Surroundings, context_of, read_out, recurrent_step, shape_of
+from stormpsr.decoding.recurrent import (
+    N_MEMBERS,
+    SHAPES,
+    Surroundings,
+    context_of,
+    read_out,
+    recurrent_step,
+    shape_of,
+)
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
@@ -32,12 +40,27 @@ def fit_recurrent(
     procedure: Procedure,
     *,
     steps: int = _STEPS,
+    members: int = N_MEMBERS,
     seed: int = 0,
     on_progress: OnSteps | None = None,
 ) -> dict[str, Floats]:
-    """Weights from labelled recordings and what the networks say of them."""
-    generator = torch.Generator().manual_seed(seed)
+    """Weights of so many members (M, ...) from labelled recordings and what the networks say of them."""
     chunks = _Chunks(recordings, procedure)
+    fitted = []
+    for member in range(members):
+
+        def tell(done: int, of: int, before: int = member * steps) -> None:
+            if on_progress:
+                on_progress(before + done, members * of)
+
+        chunks.forget()
+        fitted.append(_fit_one(chunks, procedure, steps, torch.Generator().manual_seed(seed + member), tell))
+    return {name: np.stack([weights[name] for weights in fitted]) for name in SHAPES}
+
+
+def _fit_one(
+    chunks: _Chunks, procedure: Procedure, steps: int, generator: torch.Generator, on_progress: OnSteps
+) -> dict[str, Floats]:
     weights = {name: _draw(shape_of(name, procedure.n_components), generator) for name in SHAPES}
     decayed = [own for own in weights.values() if own.ndim > 1]
     others = [own for own in weights.values() if own.ndim == 1]
@@ -51,8 +74,7 @@ def fit_recurrent(
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
         optimiser.step()
         schedule.step()
-        if on_progress:
-            on_progress(step + 1, steps)
+        on_progress(step + 1, steps)
     learned = {name: own.detach().double().numpy() for name, own in weights.items()}
     if not all(np.isfinite(own).all() for own in learned.values()):
         raise InputError("fitting the recurrent method diverged", cure="look for recordings with wrong labels")
@@ -80,7 +102,7 @@ class _Chunks:
         self.expects_RC3 = torch.zeros(len(cuts), n, 3)
         self.after_R = torch.full((len(cuts),), -1)
         self.begin_RC = torch.zeros(len(cuts), n, dtype=torch.long)  # the true state
-        self.thought_R: dict[int, tuple[Tensor, Tensor]] = {}  # hidden states and what was read from them
+        self.forget()
         for number, (own, table, start) in enumerate(cuts):
             part = slice(start, start + CHUNK)
             size = len(table.tick_T[part])
@@ -94,6 +116,10 @@ class _Chunks:
             self.begin_RC[number] = torch.from_numpy(true)
             if start:
                 self.after_R[number - 1] = number
+
+    def forget(self) -> None:
+        """What was thought is another network's business."""
+        self.thought_R: dict[int, tuple[Tensor, Tensor]] = {}  # hidden states and what was read from them
 
     def loss(self, weights: dict[str, Tensor], chosen_B: Tensor, generator: torch.Generator) -> Tensor:
         """The mean over predictions and components of -log of what is thought of the truth."""
