@@ -3,6 +3,7 @@
     python benchmarks/real_detections.py industreal_test
     python benchmarks/real_detections.py industreal_test --perfect
     python benchmarks/real_detections.py industreal_train --perfect
+    python benchmarks/real_detections.py industreal_test --fitted
     python benchmarks/real_detections.py industreal_test --behaviour
     python benchmarks/real_detections.py data/vehicle --split test --behaviour --detections detections/test
 
@@ -15,7 +16,8 @@ is, beside what people could see. It also takes a data set of recordings, with t
 ... --out DIR` wrote. Detections under --min-confidence are left out: the published ones begin at 0.25.
 
 A method with a grid is chosen by F1 (then POS) on all participants but one, and scored on that one, in turn. The filter
-has nothing to choose: its built-in parameters are used as they are.
+has nothing to choose: its built-in parameters are used as they are. `--fitted` adds what the filter and the recurrent
+method do once they were fitted to all participants but one, with their default thresholds.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
@@ -33,8 +36,10 @@ from stormpsr import Procedure, Scores, StateDetection, StepEvent, decode, score
 from stormpsr.data.annotated_frames import boxes_file, read_boxes
 from stormpsr.data.detection_csv import read_detections
 from stormpsr.data.events import completions
-from stormpsr.data.labels import read_steps
+from stormpsr.data.labels import StateTimeline, read_steps
 from stormpsr.data.layouts import SPLITS, find_recordings, read_about
+from stormpsr.decoding.methods import resolve_method
+from stormpsr.decoding.predictions import Prediction
 from stormpsr.errors import InputError
 from stormpsr.evaluation.metrics import Protocol
 from stormpsr.procedure.model import StateKind
@@ -48,6 +53,7 @@ TRIED: Mapping[str, Sequence[Mapping[str, float]]] = {
     "filter": ({},),
 }
 N_BOOTSTRAP = 2000
+FITTED = ("filter", "recurrent")
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,44 @@ class Row:
             sum(own.false_negatives for own in chosen),
         )
         return f"{pos:.3f}", f"{f1:.3f}", f"{tau:.1f}", ", ".join(map(str, counts))
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A recording as methods learn from it: its detections as predictions, and the states that its steps lead to."""
+
+    name: str
+    variant: str
+    labels: tuple[StepEvent, ...]
+    states: StateTimeline
+    predictions: tuple[Prediction, ...]
+
+    @classmethod
+    def of(cls, own: Detected, procedure: Procedure) -> Taught:
+        rows, bits = {0: (initial := procedure.variant(own.variant).initial)}, initial
+        for step in own.labels:
+            rows[step.frame] = bits = procedure.apply(bits, step.step_id)
+        by_frame: dict[int, list[StateDetection]] = {}
+        for detection in own.detections:
+            by_frame.setdefault(detection.frame, []).append(detection)
+        said = tuple(Prediction(n, n, n / procedure.fps, tuple(found)) for n, found in sorted(by_frame.items()))
+        return cls(own.name, own.variant, own.labels, StateTimeline(tuple(rows), tuple(rows.values())), said)
+
+
+def fitted_to_others(recordings: Sequence[Detected], procedure: Procedure, method: str) -> Decoded:
+    """The events of every recording by a method that has learned from the other participants."""
+    entry, decoded = resolve_method(method), dict[str, list[StepEvent]]()
+    taught = {own.name: Taught.of(own, procedure) for own in recordings if own.detections}
+    for participant in sorted({own.participant for own in recordings}):
+        with TemporaryDirectory() as folder:
+            others = [taught[own.name] for own in recordings if own.participant != participant and own.name in taught]
+            settings = entry.decoder_class.fit(others, procedure, entry.settings(), Path(folder))
+            for own in recordings:
+                if own.participant == participant:
+                    decoder = entry.decoder_class(procedure, own.variant, settings)
+                    said = taught[own.name].predictions if own.name in taught else ()
+                    decoded[own.name] = completions([event for one in said for event in decoder.observe(one)])
+    return decoded
 
 
 def leave_one_out(
@@ -261,6 +305,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--procedure", default="industreal", help="name or file (default: industreal)")
     parser.add_argument("--perfect", action="store_true", help="the annotated boxes are the detections")
+    parser.add_argument("--fitted", action="store_true", help="also fit filter and recurrent to the other participants")
     parser.add_argument("--behaviour", action="store_true", help="what the detector is like, instead of decoders")
     parser.add_argument("--detections", type=Path, metavar="DIR", help="with --behaviour: NAME.csv of a data set")
     parser.add_argument("--split", choices=SPLITS, help="with --detections: which recordings of the data set")
@@ -288,6 +333,7 @@ def main(words: Sequence[str] | None = None) -> None:
         chosen[method], choices = leave_one_out(recordings, decoded[method], procedure)
         words_of = [", ".join(f"{name} {value:g}" for name, value in tried[n].items()) or "-" for n in choices]
         print(f"{method}: chosen without each participant in turn: {'; '.join(words_of)}")
+    fitted = {f"{method}, fitted": fitted_to_others(recordings, procedure, method) for method in FITTED if given.fitted}
     for title, rows in groups.items():
         if not rows:
             continue
@@ -296,8 +342,8 @@ def main(words: Sequence[str] | None = None) -> None:
         print_table(
             head,
             (
-                (method, protocol, *Row.of(recordings, chosen[method], procedure, protocol).cells(rows))
-                for method in TRIED
+                (method, protocol, *Row.of(recordings, events, procedure, protocol).cells(rows))
+                for method, events in {**chosen, **fitted}.items()
                 for protocol in get_args(Protocol)
             ),
         )
