@@ -138,6 +138,18 @@ def test_a_missing_image_and_a_label_beyond_the_end_are_errors(meccano_parts: li
     ]
 
 
+def test_the_published_boxes_of_meccano_are_as_many_as_were_published(meccano_psr: Path, meccano: Procedure) -> None:
+    """In a few frames two boxes are drawn: they count once."""
+    boxes = meccano_psr.with_name("meccano_asd")
+    if not boxes.is_dir():
+        pytest.skip(f"there are no MECCANO boxes at {boxes}")
+    found = check_downloads([meccano_psr, boxes], meccano)
+    assert {split: row["boxes"] for split, row in found.counts().items()} == {"train": 6928, "val": 3052, "test": 3655}
+    assert found.notes == []
+
+
+
+
 # ---------------------------------------------------------------------- IndustReal
 @pytest.fixture
 def industreal_folder(tmp_path: Path) -> Path:
