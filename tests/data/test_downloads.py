@@ -259,6 +259,35 @@ def test_names_that_are_not_states_are_refused(unity: Path, industreal: Procedur
         read_state_images(unity / "images" / "annotations.json", industreal)
 
 
+@pytest.mark.parametrize(("unity_id", "is_refused"), [(1, True), (14, False)])
+def test_ids_that_contradict_the_name_of_a_state_are_refused(
+    unity: Path, industreal: Procedure, unity_id: int, is_refused: bool
+) -> None:
+    """Category 14 of the renders is class 1, whose name it may have; category 1 is another one."""
+    content = json.loads((unity / "labels_coco.json").read_text())
+    category = next(category for category in content["categories"] if category["id"] == unity_id)
+    category["name"] = industreal.states[1].name
+    text(unity / "labels_coco.json", json.dumps(content))
+    if not is_refused:
+        assert adopt_renders(unity, industreal, UNITY_IDS)[1] == 2
+        return
+    with pytest.raises(InputError, match="category 1 is called '10000000000', class 1, but its id means class 15; "):
+        adopt_renders(unity, industreal, UNITY_IDS)
+
+
+def test_images_are_found_by_windows_paths_and_counted_once(unity: Path, industreal: Procedure) -> None:
+    content = json.loads((unity / "labels_coco.json").read_text())
+    for image in content["images"]:
+        image["file_name"] = "images\\" + image["file_name"]
+    content["annotations"][1]["image_id"] = 1  # two boxes in the first image
+    text(unity / "labels_coco.json", json.dumps(content))
+    path, n = adopt_renders(unity, industreal, UNITY_IDS)
+    assert n == 1
+    written = json.loads(path.read_text())
+    assert [image["file_name"] for image in written["images"]] == ["images/1.png"]
+    assert len(written["annotations"]) == 2
+
+
 def test_a_file_may_say_what_ids_mean(tmp_path: Path, unity: Path, industreal: Procedure) -> None:
     text(tmp_path / "ids.yaml", "1: 2\n14: 3\n23: 4\n")
     assert adopt_renders(unity, industreal, read_ids(str(tmp_path / "ids.yaml")))[1] == 3

@@ -261,7 +261,7 @@ def read_ids(source: str) -> Mapping[int, int]:
 
 
 def adopt_renders(folder: Path, procedure: Procedure, ids: Mapping[int, int] | None) -> tuple[Path, int]:
-    """Write `annotations.json` for renders whose COCO file has other ids or names; its path, and how many boxes.
+    """Write `annotations.json` for renders whose COCO file has other ids or names; its path, and how many images.
 
     ids: the procedure's class of each category id. Without them, categories must have the names of states.
     """
@@ -279,6 +279,10 @@ def adopt_renders(folder: Path, procedure: Procedure, ids: Mapping[int, int] | N
             what = f"category {name!r}" if ids is None else f"category id {box.category_id}"
             cure = "say what the ids mean: --ids unity for the authors' renders, or a YAML file of 'id: class'"
             raise InputError(f"{box.where}: {what} is not a state of {procedure.name!r}", path=source, cure=cure)
+        if names.get(str(name), state_class) != state_class:
+            called = f"category {box.category_id} is called {name!r}, class {names[str(name)]}"
+            cure = "leave --ids out, names say it all; or correct one of the two"
+            raise InputError(f"{called}, but its id means class {state_class}", path=source, cure=cure)
         if known[state_class].kind is StateKind.ASSEMBLY:  # the background has no box, an error does not say which
             boxes.append(CocoBox(box.image, state_class, box.box))
     place = "images" if (folder / "images").is_dir() else "."
@@ -293,7 +297,7 @@ def adopt_renders(folder: Path, procedure: Procedure, ids: Mapping[int, int] | N
     if not boxes:
         raise InputError("no image shows a state of the procedure", path=source)
     written.write(folder / ANNOTATIONS_FILE)
-    return folder / ANNOTATIONS_FILE, len(boxes)
+    return folder / ANNOTATIONS_FILE, len(used)
 
 
 def _render_file(folder: Path, place: str, file_name: str, source: Path) -> str:
