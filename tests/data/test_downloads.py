@@ -16,6 +16,7 @@ from stormpsr.data.annotated_frames import read_frames
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.downloads import UNITY_IDS, adopt_renders, check_downloads, find_parts, link_downloads, read_ids
 from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import variant_name_of
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -148,6 +149,13 @@ def test_the_published_boxes_of_meccano_are_as_many_as_were_published(meccano_ps
     assert found.notes == []
 
 
+def test_recordings_are_found_as_deep_as_they_are_linked_from(meccano_parts: list[Path], tmp_path: Path) -> None:
+    deep = tmp_path / "deep" / "release" / "PSR"
+    deep.mkdir(parents=True)
+    meccano_parts[1].rename(deep / "labels")
+    expected = [("test", "0008"), ("train", "0001"), ("val", "0004")]
+    for found in (find_parts([tmp_path / "deep"]), find_recordings(tmp_path / "deep")):
+        assert [(one.split, one.name) for one in found] == expected
 
 
 # ---------------------------------------------------------------------- IndustReal

@@ -23,7 +23,14 @@ from typing import Any, Literal
 from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, Coco, CocoBox, read_coco, state_categories
 from stormpsr.data.labels import LABEL_FILES, STATES_FILE, read_states, read_steps
-from stormpsr.data.layouts import FRAME_FOLDERS, IMAGE_SUFFIXES, RECORDING_FILE, is_frame_number, split_named
+from stormpsr.data.layouts import (
+    FRAME_FOLDERS,
+    IMAGE_SUFFIXES,
+    RECORDING_FILE,
+    SEARCH_DEPTH,
+    is_frame_number,
+    split_named,
+)
 from stormpsr.data.sources import VIDEO_SUFFIXES, ImageFolder
 from stormpsr.errors import InputError, errors_at
 from stormpsr.files import read_text, replacing_folder
@@ -31,7 +38,6 @@ from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.yaml_loader import parse_yaml
 
 RENDER_LABELS_FILE = "labels_coco.json"
-_DEPTH = 6
 _SHOWN = 3
 
 # How many recordings the published sets have, and frames with a box: from the papers and the label files. Those of
@@ -66,7 +72,7 @@ def find_parts(roots: Sequence[Path]) -> list[Found]:
     for root in roots:
         if not root.is_dir():
             raise InputError("there is no such folder", path=root, cure="give the folders that were downloaded")
-        for part in _walk(root, None, _DEPTH):
+        for part in _walk(root, None, SEARCH_DEPTH):
             known = found.get(part.name)
             found[part.name] = part if known is None else _together(known, part)
     if not found:
