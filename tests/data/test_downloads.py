@@ -102,8 +102,9 @@ def test_a_recording_that_has_no_labels_is_told_and_left_out(
     found = check_downloads(meccano_parts, meccano)
     assert found.errors == ["no labels: 0002"]
     assert "train: 2 recordings, 11 were published" in found.notes
-    linked = link_downloads(meccano_parts, tmp_path / "data", meccano)
+    linked, left_out = link_downloads(meccano_parts, tmp_path / "data", meccano)
     assert [part.name for part in linked] == ["0008", "0001", "0004"]
+    assert [part.name for part in left_out] == ["0002"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a right of their own")
@@ -147,6 +148,14 @@ def test_the_published_boxes_of_meccano_are_as_many_as_were_published(meccano_ps
     found = check_downloads([meccano_psr, boxes], meccano)
     assert {split: row["boxes"] for split, row in found.counts().items()} == {"train": 6928, "val": 3052, "test": 3655}
     assert found.notes == []
+
+
+def test_what_a_check_refuses_is_not_linked(meccano_parts: list[Path], meccano: Procedure, tmp_path: Path) -> None:
+    text(meccano_parts[1] / "val" / "0004" / "PSR_labels.csv", "06205.jpg,0,\n")
+    message = "0004: PSR_labels.csv goes up to frame 6205, the images up to 20; .*'stormpsr data check' tells all"
+    with pytest.raises(InputError, match=message):
+        link_downloads(meccano_parts, tmp_path / "data", meccano)
+    assert not (tmp_path / "data").exists()
 
 
 def test_recordings_are_found_as_deep_as_they_are_linked_from(meccano_parts: list[Path], tmp_path: Path) -> None:
@@ -325,8 +334,11 @@ def test_the_commands_check_link_and_prepare(
     parts = [str(part) for part in meccano_parts]
     assert main(["data", "check", *parts, "-p", "meccano"]) == 0
     assert "3 recordings: 0 errors" in capsys.readouterr().out
+    text(meccano_parts[1] / "train" / "0002" / "PSR_labels.csv", "")
     assert main(["data", "link", *parts, "-p", "meccano", "--out", str(tmp_path / "data")]) == 0
-    assert "3 recordings (1 train, 1 val, 1 test), 3 with boxes" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "3 recordings (1 train, 1 val, 1 test), 3 with boxes" in said.out
+    assert said.err == "note: left out: 0002 (no frames)\n"
     assert main(["data", "link", *parts, "-p", "meccano", "--out", str(tmp_path / "data")]) == 2
     assert main(["data", "check", parts[0], "-p", "meccano"]) == 1
     capsys.readouterr()

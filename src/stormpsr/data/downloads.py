@@ -174,9 +174,7 @@ def check_downloads(roots: Sequence[Path], procedure: Procedure) -> Check:
     _complain(found.errors, "no split", [p.name for p in found.recordings if p.split is None])
     _complain(found.errors, "no frames", [p.name for p in found.recordings if p.frames is None])
     _complain(found.errors, "no labels", [p.name for p in found.recordings if not p.labels])
-    for part in found.recordings:
-        with errors_at(part.name, on_error=lambda error: found.errors.append(str(error))):
-            _check_recording(found, part, procedure)
+    _check_recordings(found, procedure)
     published = PUBLISHED.get(procedure.name, {})
     for split, counts in found.counts().items():
         recordings, boxes = published.get(split, (None, None))
@@ -191,6 +189,12 @@ def _complain(errors: list[str], what: str, names: Sequence[str]) -> None:
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         errors.append(f"{what}: {', '.join(names[:_SHOWN])}{more}")
+
+
+def _check_recordings(found: Check, procedure: Procedure) -> None:
+    for part in found.recordings:
+        with errors_at(part.name, on_error=lambda error: found.errors.append(str(error))):
+            _check_recording(found, part, procedure)
 
 
 def _check_recording(found: Check, part: Found, procedure: Procedure) -> None:
@@ -220,13 +224,16 @@ def _check_recording(found: Check, part: Found, procedure: Procedure) -> None:
 
 
 # ---------------------------------------------------------------------- linking
-def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> list[Found]:
-    """Make one data set of what lies in several folders; recordings without frames or labels are left out."""
+def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> tuple[list[Found], list[Found]]:
+    """Make one data set of what lies in several folders: what was linked, and what was left out, because it has no
+    frames or no labels. What `check_downloads` finds wrong with the others is refused.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another folder, or delete it")
     if any(out.resolve().is_relative_to(root.resolve()) for root in roots):
         raise InputError("the output lies inside the data", path=out, cure="choose a folder outside of it")
-    whole = [part for part in find_parts(roots) if part.frames is not None and part.labels]
+    parts = find_parts(roots)
+    whole = [part for part in parts if part.frames is not None and part.labels]
     if not whole:
         cure = "give the folder of the frames and that of the labels"
         raise InputError("no recording has both frames and labels", path=roots[0], cure=cure)
@@ -234,6 +241,11 @@ def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> li
     if lost:
         cure = "labels or frames must lie in folders train, val and test"
         raise InputError(f"nobody says which split recording {lost[0]!r} belongs to", path=roots[0], cure=cure)
+    checked = Check(whole)
+    _check_recordings(checked, procedure)
+    if checked.errors:
+        cure = "mend it, or take the recording away; 'stormpsr data check' tells all"
+        raise InputError(checked.errors[0], cure=cure)
     with replacing_folder(out) as draft:
         for part in whole:
             folder = draft / str(part.split) / part.name
@@ -243,7 +255,7 @@ def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> li
             for path in (*part.labels, *(path for path in (part.boxes, part.about) if path is not None)):
                 _link(folder / path.name, path)
         procedure.save(draft / "procedure.yaml")
-    return whole
+    return whole, [part for part in parts if part not in whole]
 
 
 def _link(place: Path, target: Path) -> None:
