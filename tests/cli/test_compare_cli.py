@@ -48,6 +48,11 @@ def test_a_recording_that_a_table_leaves_out_is_asked_for(cli: Call, write: Call
     assert cli("score", "labels", "half.csv", *files).is_refusal("no file of events for recording '2_build'")
     outcome = cli("score", "labels", "half.csv", *files, "--missing", "empty", "--json")
     assert [row["f1"] for row in outcome.json["recordings"]] == [0.5, 0.0]
+@pytest.mark.parametrize("table", [TABLE, "recording,frame,step_id\n" + TABLE, TABLE.replace("_build", "")])
+def test_a_table_needs_a_folder_of_recordings(cli: Call, write: Call, files: list[str], table: str) -> None:
+    write("all.csv", table)
+    refused = cli("score", "labels/test/1_build/PSR_labels.csv", "all.csv", *files)
+    assert refused.is_refusal("all.csv: this is a table of several recordings; ", "against the folder of all labels")
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,18 @@ def _read_events(path: Path, procedure: Procedure, on_note: OnNote | None) -> li
         if len(first) == len(DETECTION_COLUMNS):
             cure = "make events of them first, with 'stormpsr decode'"
             raise InputError("this looks like detections, not step events", path=path, cure=cure) from error
+        if _is_table(path):
+            cure = "it is scored against the folder of all labels, not against one file"
+            raise InputError("this is a table of several recordings", path=path, cure=cure) from error
         raise
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        read_step_table(path)
+    except InputError:
+        return False
+    return True
 
 
 def _has_errors(
