@@ -164,11 +164,17 @@ def read_pairs(
     """Each recording with its labels and the events predicted for it."""
     is_table = labels.is_dir() and events.is_file()
     table = read_step_table(events, procedure, on_note=on_note) if is_table else None
+    if table == {} and missing == "error" and any(read_rows(events)):
+        missing = "empty"  # a header alone says that nothing was recognised in any recording
     for pair in pair_files(labels, events, split, table):
         if pair.events is None and missing == "skip":
             continue
         if pair.events is None and missing == "error":
-            cure = "write an empty file if nothing was recognised, or choose --missing empty or --missing skip"
+            choice = "choose --missing empty or --missing skip"
+            if table is not None:
+                cure = f"{choice}; a header alone says that nothing was recognised in any"
+                raise InputError(f"no row of recording {pair.name!r}", path=events, cure=cure)
+            cure = f"write an empty file if nothing was recognised, or {choice}"
             raise InputError(f"no file of events for recording {pair.name!r}", path=events, cure=cure)
         truth = read_steps(pair.labels, procedure, on_note=on_note)
         if table is not None:
