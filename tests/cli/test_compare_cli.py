@@ -45,9 +45,31 @@ def test_a_header_may_name_the_columns_in_any_order(cli: Call, write: Call, file
 
 def test_a_recording_that_a_table_leaves_out_is_asked_for(cli: Call, write: Call, files: list[str]) -> None:
     write("half.csv", "1_build,15,0\n")
-    assert cli("score", "labels", "half.csv", *files).is_refusal("no file of events for recording '2_build'")
+    assert cli("score", "labels", "half.csv", *files).is_refusal("half.csv: no row of recording '2_build'")
     outcome = cli("score", "labels", "half.csv", *files, "--missing", "empty", "--json")
     assert [row["f1"] for row in outcome.json["recordings"]] == [0.5, 0.0]
+
+
+def test_a_table_of_its_header_alone_says_that_nothing_was_recognised(cli: Call, write: Call, files: list[str]) -> None:
+    """`stormpsr reproduce` writes one where a row of a table recognises nothing."""
+    write("none.csv", "recording,frame,step_id\n")
+    outcome = cli("score", "labels", "none.csv", *files, "--json")
+    assert [row["false_negatives"] for row in outcome.json["recordings"]] == [3, 3]
+    compared = cli("compare", "labels", "late", "none.csv", *files, "--json").json["comparisons"]
+    assert compared[0]["metrics"][1]["difference"] == -1.0
+
+
+def test_an_empty_file_is_no_table(cli: Call, write: Call, files: list[str]) -> None:
+    write("cut.csv", "")
+    refused = cli("score", "labels", "cut.csv", *files)
+    assert refused.is_refusal("cut.csv: no row of recording '1_build'; ", "a header alone", "--missing empty")
+
+
+@pytest.mark.parametrize("table", [TABLE, "recording,frame,step_id\n" + TABLE, TABLE.replace("_build", "")])
+def test_a_table_needs_a_folder_of_recordings(cli: Call, write: Call, files: list[str], table: str) -> None:
+    write("all.csv", table)
+    refused = cli("score", "labels/test/1_build/PSR_labels.csv", "all.csv", *files)
+    assert refused.is_refusal("all.csv: this is a table of several recordings; ", "against the folder of all labels")
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,13 @@ def test_two_images_with_one_id_are_refused(tmp_path: Path) -> None:
         read_coco(coco(tmp_path, {"images": images, "annotations": []}))
 
 
+def test_a_path_of_windows_is_read_like_any_other(tmp_path: Path) -> None:
+    image = {"id": 7, "file_name": "images\\deep\\1.jpg"}
+    annotation = {"image_id": 7, "category_id": 1, "bbox": [0, 0, 1, 1]}
+    found = read_coco(coco(tmp_path, {"images": [image], "annotations": [annotation]}))
+    assert [found.images[0].file_name, found.boxes[0].image.file_name] == ["images/deep/1.jpg"] * 2
+
+
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     image = CocoImage(7, "000007.jpg", 64, 48)
     written = Coco([image], [CocoBox(image, 2, Box(1, 2, 11, 22), [1, 0, -1])], {2: "foot"})

@@ -16,6 +16,7 @@ from stormpsr.data.annotated_frames import read_frames
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.downloads import UNITY_IDS, adopt_renders, check_downloads, find_parts, link_downloads, read_ids
 from stormpsr.data.frame_cache import FrameCache
+from stormpsr.data.layouts import find_recordings
 from stormpsr.data.recording import variant_name_of
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
@@ -101,8 +102,9 @@ def test_a_recording_that_has_no_labels_is_told_and_left_out(
     found = check_downloads(meccano_parts, meccano)
     assert found.errors == ["no labels: 0002"]
     assert "train: 2 recordings, 11 were published" in found.notes
-    linked = link_downloads(meccano_parts, tmp_path / "data", meccano)
+    linked, left_out = link_downloads(meccano_parts, tmp_path / "data", meccano)
     assert [part.name for part in linked] == ["0008", "0001", "0004"]
+    assert [part.name for part in left_out] == ["0002"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a right of their own")
@@ -136,6 +138,33 @@ def test_a_missing_image_and_a_label_beyond_the_end_are_errors(meccano_parts: li
         "0001: the image after frame 9 is missing",
         "0004: PSR_labels.csv goes up to frame 99, the images up to 20",
     ]
+
+
+def test_the_published_boxes_of_meccano_are_as_many_as_were_published(meccano_psr: Path, meccano: Procedure) -> None:
+    """In a few frames two boxes are drawn: they count once."""
+    boxes = meccano_psr.with_name("meccano_asd")
+    if not boxes.is_dir():
+        pytest.skip(f"there are no MECCANO boxes at {boxes}")
+    found = check_downloads([meccano_psr, boxes], meccano)
+    assert {split: row["boxes"] for split, row in found.counts().items()} == {"train": 6928, "val": 3052, "test": 3655}
+    assert found.notes == []
+
+
+def test_what_a_check_refuses_is_not_linked(meccano_parts: list[Path], meccano: Procedure, tmp_path: Path) -> None:
+    text(meccano_parts[1] / "val" / "0004" / "PSR_labels.csv", "06205.jpg,0,\n")
+    message = "0004: PSR_labels.csv goes up to frame 6205, the images up to 20; .*'stormpsr data check' tells all"
+    with pytest.raises(InputError, match=message):
+        link_downloads(meccano_parts, tmp_path / "data", meccano)
+    assert not (tmp_path / "data").exists()
+
+
+def test_recordings_are_found_as_deep_as_they_are_linked_from(meccano_parts: list[Path], tmp_path: Path) -> None:
+    deep = tmp_path / "deep" / "release" / "PSR"
+    deep.mkdir(parents=True)
+    meccano_parts[1].rename(deep / "labels")
+    expected = [("test", "0008"), ("train", "0001"), ("val", "0004")]
+    for found in (find_parts([tmp_path / "deep"]), find_recordings(tmp_path / "deep")):
+        assert [(one.split, one.name) for one in found] == expected
 
 
 # ---------------------------------------------------------------------- IndustReal
@@ -247,6 +276,35 @@ def test_names_that_are_not_states_are_refused(unity: Path, industreal: Procedur
         read_state_images(unity / "images" / "annotations.json", industreal)
 
 
+@pytest.mark.parametrize(("unity_id", "is_refused"), [(1, True), (14, False)])
+def test_ids_that_contradict_the_name_of_a_state_are_refused(
+    unity: Path, industreal: Procedure, unity_id: int, is_refused: bool
+) -> None:
+    """Category 14 of the renders is class 1, whose name it may have; category 1 is another one."""
+    content = json.loads((unity / "labels_coco.json").read_text())
+    category = next(category for category in content["categories"] if category["id"] == unity_id)
+    category["name"] = industreal.states[1].name
+    text(unity / "labels_coco.json", json.dumps(content))
+    if not is_refused:
+        assert adopt_renders(unity, industreal, UNITY_IDS)[1] == 2
+        return
+    with pytest.raises(InputError, match="category 1 is called '10000000000', class 1, but its id means class 15; "):
+        adopt_renders(unity, industreal, UNITY_IDS)
+
+
+def test_images_are_found_by_windows_paths_and_counted_once(unity: Path, industreal: Procedure) -> None:
+    content = json.loads((unity / "labels_coco.json").read_text())
+    for image in content["images"]:
+        image["file_name"] = "images\\" + image["file_name"]
+    content["annotations"][1]["image_id"] = 1  # two boxes in the first image
+    text(unity / "labels_coco.json", json.dumps(content))
+    path, n = adopt_renders(unity, industreal, UNITY_IDS)
+    assert n == 1
+    written = json.loads(path.read_text())
+    assert [image["file_name"] for image in written["images"]] == ["images/1.png"]
+    assert len(written["annotations"]) == 2
+
+
 def test_a_file_may_say_what_ids_mean(tmp_path: Path, unity: Path, industreal: Procedure) -> None:
     text(tmp_path / "ids.yaml", "1: 2\n14: 3\n23: 4\n")
     assert adopt_renders(unity, industreal, read_ids(str(tmp_path / "ids.yaml")))[1] == 3
@@ -276,8 +334,11 @@ def test_the_commands_check_link_and_prepare(
     parts = [str(part) for part in meccano_parts]
     assert main(["data", "check", *parts, "-p", "meccano"]) == 0
     assert "3 recordings: 0 errors" in capsys.readouterr().out
+    text(meccano_parts[1] / "train" / "0002" / "PSR_labels.csv", "")
     assert main(["data", "link", *parts, "-p", "meccano", "--out", str(tmp_path / "data")]) == 0
-    assert "3 recordings (1 train, 1 val, 1 test), 3 with boxes" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "3 recordings (1 train, 1 val, 1 test), 3 with boxes" in said.out
+    assert said.err == "note: left out: 0002 (no frames)\n"
     assert main(["data", "link", *parts, "-p", "meccano", "--out", str(tmp_path / "data")]) == 2
     assert main(["data", "check", parts[0], "-p", "meccano"]) == 1
     capsys.readouterr()

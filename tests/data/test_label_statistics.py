@@ -78,8 +78,16 @@ def test_the_published_labels_of_meccano_hold_fewer_steps_than_the_paper_counts(
     assert (round(found.completed.mean, 1), round(found.completed.deviation or 0, 1)) == (19.6, 4.2)
 
 
+def test_labels_are_counted_as_deep_as_a_release_puts_them(labels: Path, lamp: Procedure) -> None:
+    deep = labels / "clone" / "dataset" / "PSR"
+    deep.mkdir(parents=True)
+    (labels / "Train").rename(deep / "Train")
+    found = label_statistics(labels / "clone", lamp).splits
+    assert {name: own.n_recordings for name, own in found.items()} == {"train": 2}
+
+
 def test_the_labels_of_impact_fit_its_procedure(shared: Path) -> None:
-    folder = shared / "data" / "impact_psr" / "dataset" / "PSR" / "labels_front_only_v1"
+    folder = shared / "data" / "impact_psr"  # a clone: labels are in dataset/PSR/labels_front_only_v1
     if not folder.is_dir():
         pytest.skip(f"there are no IMPACT labels at {folder}")
     found = label_statistics(folder, Procedure.load("impact")).splits

@@ -52,6 +52,16 @@ def test_a_crop_shows_the_box_in_its_middle_and_grey_beyond_the_border() -> None
     assert corner[10, 10] == pytest.approx(10)
 
 
+def test_a_crop_is_a_graph_for_any_number_of_images() -> None:
+    class Crop(torch.nn.Module):
+        def forward(self, image_BSS3: torch.Tensor, corners_B4: torch.Tensor) -> torch.Tensor:
+            return crop(image_BSS3, corners_B4, 20)
+
+    batch = {0: torch.export.Dim("batch", min=1, max=8)}
+    graph = torch.export.export(Crop(), squares(2), dynamic_shapes=(batch, batch)).module()
+    torch.testing.assert_close(graph(*squares(5)), crop(*squares(5), 20))
+
+
 def test_a_crop_can_be_moved_turned_and_widened() -> None:
     image = torch.zeros(1, 40, 40, 3, dtype=torch.uint8)
     image[0, 10:20, 10:30] = 250  # twice as wide as high

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from stormpsr.data.labels import StateTimeline, steps_from_states
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import StepKind
 from stormpsr.synthetic.actions import ErrorRates
 from stormpsr.synthetic.choreography import simulate
-from stormpsr.synthetic.plan import CLOSED, Activity, Plan, draw_plan
+from stormpsr.synthetic.plan import CLOSED, Activity, Plan, draw_plan, random_stream
 from stormpsr.synthetic.product import Product
 from stormpsr.synthetic.profiles import PROFILES, Traits, draw_traits, profile_named
 from stormpsr.synthetic.reach import FINGERTIPS_3
@@ -149,6 +150,28 @@ def test_profiles_keep_their_pace(vehicle: Product, profile: str) -> None:
     quantiles = PROFILES[profile].completion_gap_quantiles
     mean = np.mean(gaps) / PROFILES[profile].fps
     assert mean == pytest.approx(np.mean(quantiles), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("profile", "spread", "first_decile"), [("industreal", 0.9, 12.0), ("industreal-varied", 2.1, 4.5)]
+)
+def test_people_differ_as_much_as_their_profile_says(
+    vehicle: Product, profile: str, spread: float, first_decile: float
+) -> None:
+    """The number of completions, and how soon one follows another. IndustReal's labels: 2.2, and 5 s."""
+    counts: list[int] = []
+    gaps: list[float] = []
+    variants = list(vehicle.procedure.variants.values())
+    for seed in range(40):
+        variant, traits = variants[seed % len(variants)], draw_traits(random_stream(seed, "traits"))
+        chosen = profile_named(profile)
+        plan = draw_plan(vehicle, variant, chosen, traits, seed=seed, occlusion=0.5, rates=chosen.rates)
+        states = StateTimeline.from_dense(plan.states_FC(variant.initial))
+        steps = steps_from_states(states, vehicle.procedure, with_errors=False)
+        counts.append(len(steps))
+        gaps.extend(np.diff(sorted({step.frame for step in steps})) / chosen.fps)
+    assert np.std(counts, ddof=1) == pytest.approx(spread, abs=0.4)
+    assert np.percentile(gaps, 10) == pytest.approx(first_decile, abs=1.5)
 
 
 def test_every_seed_gives_a_plan(vehicle: Product) -> None:

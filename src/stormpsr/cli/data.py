@@ -56,19 +56,23 @@ def link_command(
     """Put parts of a data set together.
 
     Makes one folder for --data, OUT/SPLIT/NAME, of links to frames, labels and boxes that lie elsewhere. Nothing is
-    copied. Recordings without frames or labels are left out.
+    copied. Recordings without frames or labels are left out, and named; what 'data check' finds wrong with others is
+    refused.
 
     Example: stormpsr data link MECCANO/RGB_frames MECCANO_PSR_Annotations --procedure meccano --out data/meccano
     """
     from stormpsr.data.downloads import link_downloads
 
-    linked = link_downloads(folders, out, Procedure.load(procedure))
+    linked, left_out = link_downloads(folders, out, Procedure.load(procedure))
+    if left_out and not as_json:
+        named = ", ".join(f"{part.name} ({'no labels' if part.frames else 'no frames'})" for part in left_out)
+        typer.echo(f"note: left out: {named}", err=True)
     splits = {split: [part.name for part in linked if part.split == split] for split in ("train", "val", "test")}
     said = ", ".join(f"{len(names)} {split}" for split, names in splits.items() if names)
     boxes = sum(part.boxes is not None for part in linked)
     answer(
         as_json,
-        {"folder": str(out), "splits": splits, "with_boxes": boxes},
+        {"folder": str(out), "splits": splits, "with_boxes": boxes, "left_out": [part.name for part in left_out]},
         f"{counted(len(linked), 'recording')} ({said}), {boxes} with boxes: {out}",
     )
 

@@ -41,7 +41,9 @@ _DECILES = {
 @app.command("generate")
 def generate_command(
     out: Annotated[Path, typer.Argument(help="Folder for the data set. An interrupted run is resumed.")],
-    profile: Annotated[str, typer.Option(help="Pace and clear views: industreal, meccano or quick.")] = "industreal",
+    profile: Annotated[
+        str, typer.Option(help="Pace and clear views: industreal(-varied), meccano or quick.")
+    ] = "industreal",
     product: ProductOption = "vehicle",
     train: Annotated[int, typer.Option(min=0, help="Number of training recordings.")] = 48,
     val: Annotated[int, typer.Option(min=0, help="Number of validation recordings.")] = 8,

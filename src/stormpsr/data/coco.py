@@ -10,7 +10,7 @@ every component (`"state": [1, 0, -1, ...]`), which tells which part is wrong in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -121,8 +121,10 @@ def read_coco(path: str | Path) -> Coco:
     except InputError as error:
         cure = "an image has id and file_name, an annotation image_id, category_id and bbox: [x, y, width, height]"
         raise InputError(f"this is not a COCO file: {error.problem}", path=path, cure=cure) from None
+    # on Windows tools write `images\a.jpg`
+    listed = [replace(image, file_name=image.file_name.replace("\\", "/")) for image in file.images]
     images: dict[int, CocoImage] = {}
-    for number, image in enumerate(file.images, start=1):
+    for number, image in enumerate(listed, start=1):
         if images.setdefault(image.id, image) is not image:
             raise InputError(f"images #{number}: id {image.id} is there twice", path=path, cure="number images anew")
     boxes = []
@@ -136,7 +138,7 @@ def read_coco(path: str | Path) -> Coco:
             problem = f"{where}: a box outside the image or without size: {list(entry.bbox)}"
             raise InputError(problem, path=path, cure=cure)
         boxes.append(CocoBox(images[entry.image_id], entry.category_id, box, entry.state, where))
-    return Coco(file.images, boxes, {category.id: category.name for category in file.categories})
+    return Coco(listed, boxes, {category.id: category.name for category in file.categories})
 
 
 # ---------------------------------------------------------------------- states

@@ -23,7 +23,14 @@ from typing import Any, Literal
 from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, Coco, CocoBox, read_coco, state_categories
 from stormpsr.data.labels import LABEL_FILES, STATES_FILE, read_states, read_steps
-from stormpsr.data.layouts import FRAME_FOLDERS, IMAGE_SUFFIXES, RECORDING_FILE, is_frame_number, split_named
+from stormpsr.data.layouts import (
+    FRAME_FOLDERS,
+    IMAGE_SUFFIXES,
+    RECORDING_FILE,
+    SEARCH_DEPTH,
+    is_frame_number,
+    split_named,
+)
 from stormpsr.data.sources import VIDEO_SUFFIXES, ImageFolder
 from stormpsr.errors import InputError, errors_at
 from stormpsr.files import read_text, replacing_folder
@@ -31,13 +38,13 @@ from stormpsr.procedure.model import Procedure, StateKind
 from stormpsr.yaml_loader import parse_yaml
 
 RENDER_LABELS_FILE = "labels_coco.json"
-_DEPTH = 6
 _SHOWN = 3
 
-# How many recordings the published sets have, and frames with a box: from the papers and the label files.
+# How many recordings the published sets have, and frames with a box: from the papers and the label files. Those of
+# MECCANO have 6948, 3053 and 3656 rows, because a few frames have two boxes.
 PUBLISHED: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
     "industreal": {"train": (36, None), "val": (16, None), "test": (32, None)},
-    "meccano": {"train": (11, 6948), "val": (2, 3053), "test": (7, 3656)},
+    "meccano": {"train": (11, 6928), "val": (2, 3052), "test": (7, 3655)},
     "impact": {"train": (64, None), "val": (10, None), "test": (18, None)},
 }
 # The class of an IndustReal state that the authors' Unity program calls by another number, as their code maps it.
@@ -65,7 +72,7 @@ def find_parts(roots: Sequence[Path]) -> list[Found]:
     for root in roots:
         if not root.is_dir():
             raise InputError("there is no such folder", path=root, cure="give the folders that were downloaded")
-        for part in _walk(root, None, _DEPTH):
+        for part in _walk(root, None, SEARCH_DEPTH):
             known = found.get(part.name)
             found[part.name] = part if known is None else _together(known, part)
     if not found:
@@ -167,9 +174,7 @@ def check_downloads(roots: Sequence[Path], procedure: Procedure) -> Check:
     _complain(found.errors, "no split", [p.name for p in found.recordings if p.split is None])
     _complain(found.errors, "no frames", [p.name for p in found.recordings if p.frames is None])
     _complain(found.errors, "no labels", [p.name for p in found.recordings if not p.labels])
-    for part in found.recordings:
-        with errors_at(part.name, on_error=lambda error: found.errors.append(str(error))):
-            _check_recording(found, part, procedure)
+    _check_recordings(found, procedure)
     published = PUBLISHED.get(procedure.name, {})
     for split, counts in found.counts().items():
         recordings, boxes = published.get(split, (None, None))
@@ -184,6 +189,12 @@ def _complain(errors: list[str], what: str, names: Sequence[str]) -> None:
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         errors.append(f"{what}: {', '.join(names[:_SHOWN])}{more}")
+
+
+def _check_recordings(found: Check, procedure: Procedure) -> None:
+    for part in found.recordings:
+        with errors_at(part.name, on_error=lambda error: found.errors.append(str(error))):
+            _check_recording(found, part, procedure)
 
 
 def _check_recording(found: Check, part: Found, procedure: Procedure) -> None:
@@ -213,13 +224,16 @@ def _check_recording(found: Check, part: Found, procedure: Procedure) -> None:
 
 
 # ---------------------------------------------------------------------- linking
-def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> list[Found]:
-    """Make one data set of what lies in several folders; recordings without frames or labels are left out."""
+def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> tuple[list[Found], list[Found]]:
+    """Make one data set of what lies in several folders: what was linked, and what was left out, because it has no
+    frames or no labels. What `check_downloads` finds wrong with the others is refused.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("the output is there already", path=out, cure="choose another folder, or delete it")
     if any(out.resolve().is_relative_to(root.resolve()) for root in roots):
         raise InputError("the output lies inside the data", path=out, cure="choose a folder outside of it")
-    whole = [part for part in find_parts(roots) if part.frames is not None and part.labels]
+    parts = find_parts(roots)
+    whole = [part for part in parts if part.frames is not None and part.labels]
     if not whole:
         cure = "give the folder of the frames and that of the labels"
         raise InputError("no recording has both frames and labels", path=roots[0], cure=cure)
@@ -227,6 +241,11 @@ def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> li
     if lost:
         cure = "labels or frames must lie in folders train, val and test"
         raise InputError(f"nobody says which split recording {lost[0]!r} belongs to", path=roots[0], cure=cure)
+    checked = Check(whole)
+    _check_recordings(checked, procedure)
+    if checked.errors:
+        cure = "mend it, or take the recording away; 'stormpsr data check' tells all"
+        raise InputError(checked.errors[0], cure=cure)
     with replacing_folder(out) as draft:
         for part in whole:
             folder = draft / str(part.split) / part.name
@@ -236,7 +255,7 @@ def link_downloads(roots: Sequence[Path], out: Path, procedure: Procedure) -> li
             for path in (*part.labels, *(path for path in (part.boxes, part.about) if path is not None)):
                 _link(folder / path.name, path)
         procedure.save(draft / "procedure.yaml")
-    return whole
+    return whole, [part for part in parts if part not in whole]
 
 
 def _link(place: Path, target: Path) -> None:
@@ -260,7 +279,7 @@ def read_ids(source: str) -> Mapping[int, int]:
 
 
 def adopt_renders(folder: Path, procedure: Procedure, ids: Mapping[int, int] | None) -> tuple[Path, int]:
-    """Write `annotations.json` for renders whose COCO file has other ids or names; its path, and how many boxes.
+    """Write `annotations.json` for renders whose COCO file has other ids or names; its path, and how many images.
 
     ids: the procedure's class of each category id. Without them, categories must have the names of states.
     """
@@ -278,6 +297,10 @@ def adopt_renders(folder: Path, procedure: Procedure, ids: Mapping[int, int] | N
             what = f"category {name!r}" if ids is None else f"category id {box.category_id}"
             cure = "say what the ids mean: --ids unity for the authors' renders, or a YAML file of 'id: class'"
             raise InputError(f"{box.where}: {what} is not a state of {procedure.name!r}", path=source, cure=cure)
+        if names.get(str(name), state_class) != state_class:
+            called = f"category {box.category_id} is called {name!r}, class {names[str(name)]}"
+            cure = "leave --ids out, names say it all; or correct one of the two"
+            raise InputError(f"{called}, but its id means class {state_class}", path=source, cure=cure)
         if known[state_class].kind is StateKind.ASSEMBLY:  # the background has no box, an error does not say which
             boxes.append(CocoBox(box.image, state_class, box.box))
     place = "images" if (folder / "images").is_dir() else "."
@@ -292,7 +315,7 @@ def adopt_renders(folder: Path, procedure: Procedure, ids: Mapping[int, int] | N
     if not boxes:
         raise InputError("no image shows a state of the procedure", path=source)
     written.write(folder / ANNOTATIONS_FILE)
-    return folder / ANNOTATIONS_FILE, len(boxes)
+    return folder / ANNOTATIONS_FILE, len(used)
 
 
 def _render_file(folder: Path, place: str, file_name: str, source: Path) -> str:

@@ -1,7 +1,8 @@
 """Folder layouts: where the recordings of a data set are, what they are called, which split they belong to.
 
-Understood: `ROOT/recordings/<split>/<name>/`, `ROOT/<split>/<name>/`, `ROOT/<name>/`, and a single recording; a split
-may be written in any case, as MECCANO's `Train`. What was downloaded in several parts is put together by `downloads`.
+Understood: `ROOT/recordings/<split>/<name>/`, `ROOT/<split>/<name>/`, `ROOT/<name>/`, the same a few folders deeper, as
+in the clone of a repository, and a single recording; a split may be written in any case, as MECCANO's `Train`. What
+was downloaded in several parts is put together by `downloads`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SPLITS = ("train", "val", "test")
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 _LEAST_FPS, _MOST_FPS = 1e-3, 1000
 FRAME_FOLDERS = ("rgb", "RGB")
+SEARCH_DEPTH = 6  # folders below the given one in which recordings are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +116,13 @@ def find_recordings(root: str | Path, split: str | None = None) -> list[Recordin
 
 def outline_of(root: str | Path, split: str | None = None) -> tuple[Path, list[RecordingFolder]]:
     """The same with the data set's folder, which is a copy without frames where the data are in a store."""
-    given, root = root, local_outline(root)
+    given, root = root, local_outline(root, SEARCH_DEPTH + 1)
     if not root.is_dir():
         problem = "this is a file" if root.exists() else "there is no such folder"
         raise InputError(problem, path=root, cure="give the folder that holds the recordings")
     if split is not None and split not in SPLITS:
         raise InputError(f"unknown split {split!r}", cure=f"choose one of: {', '.join(SPLITS)}")
-    walked = (replace(one, address=address_below(given, root, one.path)) for one in _walk(root, root, depth=3))
+    walked = (replace(one, address=address_below(given, root, one.path)) for one in _walk(root, root, SEARCH_DEPTH))
     found = sorted(walked, key=lambda recording: (recording.split or "", recording.name))
     if not found:
         cure = "it should hold recordings with PSR_labels.csv, for example test/0008/PSR_labels.csv"

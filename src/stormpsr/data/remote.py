@@ -23,7 +23,6 @@ from stormpsr.files import check_room, read_json_object, replacing, replacing_fo
 _CAMERAS = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "http", "https", "udp", "tcp", "rtp", "srt", "mms", "mmsh"})
 _FRAMES = frozenset({".jpg", ".jpeg", ".png", ".mp4", ".mkv", ".avi", ".mov", ".webm"})  # left where they are at first
 _FRAME_FOLDERS = ("rgb", "RGB")
-_DEPTH = 4  # folders below a data set's: recordings/test/NAME
 _LISTING = ".listing.json"  # in a copy: what the store held when it was made
 _AGE = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -52,8 +51,8 @@ def local_path(source: str | Path) -> Path:
         return copy
 
 
-def local_outline(root: str | Path) -> Path:
-    """A data set's folder without its frames: where it is, or its copy."""
+def local_outline(root: str | Path, depth: int) -> Path:
+    """A data set's folder without its frames: where it is, or its copy with so many folders below each other."""
     if not is_store_address(root):
         return Path(root)
     with _opened(str(root)) as (store, place, copy):
@@ -62,7 +61,7 @@ def local_outline(root: str | Path) -> Path:
         if not store.isdir(place):
             problem = "this is a file" if store.exists(place) else "there is no such folder"
             raise InputError(problem, path=shown(str(root)), cure="give the folder that holds the recordings")
-        _outline(store, place, copy, _DEPTH)
+        _outline(store, place, copy, depth)
         return copy
 
 

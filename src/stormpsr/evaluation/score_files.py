@@ -164,11 +164,17 @@ def read_pairs(
     """Each recording with its labels and the events predicted for it."""
     is_table = labels.is_dir() and events.is_file()
     table = read_step_table(events, procedure, on_note=on_note) if is_table else None
+    if table == {} and missing == "error" and any(read_rows(events)):
+        missing = "empty"  # a header alone says that nothing was recognised in any recording
     for pair in pair_files(labels, events, split, table):
         if pair.events is None and missing == "skip":
             continue
         if pair.events is None and missing == "error":
-            cure = "write an empty file if nothing was recognised, or choose --missing empty or --missing skip"
+            choice = "choose --missing empty or --missing skip"
+            if table is not None:
+                cure = f"{choice}; a header alone says that nothing was recognised in any"
+                raise InputError(f"no row of recording {pair.name!r}", path=events, cure=cure)
+            cure = f"write an empty file if nothing was recognised, or {choice}"
             raise InputError(f"no file of events for recording {pair.name!r}", path=events, cure=cure)
         truth = read_steps(pair.labels, procedure, on_note=on_note)
         if table is not None:
@@ -185,7 +191,18 @@ def _read_events(path: Path, procedure: Procedure, on_note: OnNote | None) -> li
         if len(first) == len(DETECTION_COLUMNS):
             cure = "make events of them first, with 'stormpsr decode'"
             raise InputError("this looks like detections, not step events", path=path, cure=cure) from error
+        if _is_table(path):
+            cure = "it is scored against the folder of all labels, not against one file"
+            raise InputError("this is a table of several recordings", path=path, cure=cure) from error
         raise
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        read_step_table(path)
+    except InputError:
+        return False
+    return True
 
 
 def _has_errors(

@@ -91,7 +91,8 @@ def crop(image_BHW3: Tensor, corners_B4: Tensor, size: int, motion: Motion | Non
     """Square images of the surroundings of boxes, (B, size, size, 3) from 0 to 255, grey beyond the border."""
     to_unit_B23 = _crop_frame(corners_B4, motion) * 2  # the grid goes from -1 to 1
     to_unit_B23[:, :, 2] -= 1
-    grid = functional.affine_grid(to_unit_B23, [len(corners_B4), 3, size, size], align_corners=False)
+    n = corners_B4.shape[0]  # len() would be fixed in an exported graph
+    grid = functional.affine_grid(to_unit_B23, [n, 3, size, size], align_corners=False)
     image = image_BHW3.permute(0, 3, 1, 2).to(corners_B4.dtype) - _GREY
     return functional.grid_sample(image, grid, align_corners=False).permute(0, 2, 3, 1) + _GREY
 
