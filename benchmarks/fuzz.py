@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import io
 import json
 import math
@@ -1709,6 +1710,8 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--only", action="append", default=[], metavar="READER", help="may be repeated")
+    help_text = "imported once, before any reader's process starts: where few inputs are not worth a slow import each"
+    parser.add_argument("--preload", action="append", default=[], metavar="MODULE", help=help_text)
     options = parser.parse_args(words)
     known = {target.name: target for target in TARGETS}
     if unknown := [name for name in options.only if name not in known]:
@@ -1716,6 +1719,8 @@ def main(words: list[str] | None = None) -> None:
     if options.seconds is None and options.count is None:
         parser.error("give --seconds or --count")
     chosen = [known[name] for name in options.only] or list(TARGETS)
+    for name in options.preload:
+        importlib.import_module(name)
     sums = Outcome()
     rows = []
     for target, outcome in outcomes(

@@ -7,12 +7,13 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-COUNT = 500  # inputs of each reader: less than a minute in all
+COUNT, FEW = 500, 10  # inputs of each light reader, and of each other: less than a minute for either kind
 
 
 # what starts at once; the others need seconds to import what they read with
@@ -23,14 +24,32 @@ LIGHT = (
 )
 
 
+# imported once for all of the others
+SLOW_IMPORTS = ("stormpsr.recognizer.reproduce", "stormpsr.synthetic.meshes")
+
+
+def attack(folder: Path, readers: Sequence[str], count: int, preload: Sequence[str] = ()) -> None:
+    """In a process of its own, because it forks."""
+    words = [sys.executable, str(CHECKOUT / "benchmarks" / "fuzz.py"), "--seed", "1", "--count", str(count)]
+    words += [word for name in readers for word in ("--only", name)]
+    words += [word for name in preload for word in ("--preload", name)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert f"| all | {count * len(readers):,} |" in done.stdout
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="inputs are limited by means of this system")
 def test_no_light_reader_fails_on_damaged_files(tmp_path: Path) -> None:
-    """In a process of its own, because it forks."""
-    words = [sys.executable, str(CHECKOUT / "benchmarks" / "fuzz.py"), "--seed", "1", "--count", str(COUNT)]
-    words += [word for name in LIGHT for word in ("--only", name)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert f"| all | {COUNT * len(LIGHT):,} |" in done.stdout
+    attack(tmp_path, LIGHT, COUNT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inputs are limited by means of this system")
+def test_no_other_reader_fails_on_a_few_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images, videos, meshes, networks, presets, products, run folders: whatever is not light."""
+    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
+    fuzz = importlib.import_module("fuzz")
+    others = [target.name for target in fuzz.TARGETS if target.name not in LIGHT]
+    attack(tmp_path, others, FEW, SLOW_IMPORTS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inputs are limited by means of this system")
