@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stormpsr.cli.main import main
 from stormpsr.config import load_config
 from stormpsr.data.dataset import Dataset
+from stormpsr.data.images import write_image
 from stormpsr.detectors.registry import make_detector
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.model_folder import part_digest
 from stormpsr.recognizer.reproduce import (
     Cell,
     Experiment,
@@ -26,6 +31,8 @@ from stormpsr.recognizer.reproduce import (
     shipped_tables,
     stage_config,
 )
+from stormpsr.training.data import load_renders
+from stormpsr.training.fit import FitOptions, Precision
 
 TABLES = ("backbones", "joint", "key-frames", "main", "sampling", "windows", "windows-every-4")
 
@@ -157,6 +164,120 @@ def test_larger_thresholds_are_tried_while_the_largest_is_best(monkeypatch: pyte
     threshold, seen = best_threshold(lambda threshold: 1 - 1 / threshold)
     assert 500 <= max(seen) <= 1024, "but not for ever"
     assert threshold <= max(seen)
+
+
+# ---------------------------------------------------------------------- whose folder it is
+@pytest.fixture
+def data(whole_world: Path, tmp_path: Path) -> Path:
+    """Data that a test may change."""
+    return Path(shutil.copytree(whole_world, tmp_path / "data"))
+
+
+def write_renders(folder: Path, *, shade: int) -> Path:
+    entry = {"image_id": 0, "category_id": 1, "bbox": [2, 2, 20, 20]}
+    images = [{"id": 0, "file_name": "0.png", "width": 32, "height": 32}]
+    folder.mkdir(exist_ok=True)
+    write_image(folder / "0.png", np.full((32, 32, 3), shade, dtype=np.uint8))
+    content = {"images": images, "annotations": [entry], "categories": [{"id": 1, "name": "state 1"}]}
+    (folder / "annotations.json").write_text(json.dumps(content))
+    return folder
+
+
+def claim(data: Path, out: Path, settings: Path, **more: Any) -> dict[str, Any]:
+    """Take a folder for an experiment; what is written there."""
+    Experiment(Dataset.open(data), out, str(settings), **more).claim()
+    return dict(json.loads((out / "about.json").read_text()))
+
+
+@pytest.mark.parametrize("split", ["Train", "Val", "Test"])
+def test_results_of_data_that_were_drawn_anew_at_the_same_place_are_refused(
+    data: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str], split: str
+) -> None:
+    out = tmp_path / "out"
+    assert claim(data, out, settings_file) == claim(data, out, settings_file)
+    for path in (data / split / f"{split.lower()}1_build" / "rgb").iterdir():
+        write_image(path, np.zeros((32, 32, 3), dtype=np.uint8))
+    problem = rf"about\.json: .*recordings: {split.lower()}/{split.lower()}1_build was images .*, now images .*; choose"
+    with pytest.raises(InputError, match=problem):
+        claim(data, out, settings_file)
+    for more in ((), ("--dry-run",)):
+        assert reproduce("sampling", data, out, settings_file, *more) == 2
+        assert "choose another --out, or delete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["PSR_labels.csv", "PSR_labels_raw.csv", "OD_labels.json", "visibility.csv"])
+def test_results_of_data_with_other_labels_are_refused(
+    data: Path, tmp_path: Path, settings_file: Path, name: str
+) -> None:
+    claim(data, tmp_path / "out", settings_file)
+    path = data / "Test" / "test1_build" / name
+    text = path.read_text() if path.is_file() else "{}"
+    path.write_text(re.sub(r"0000([1-5])\d", r"0000\g<1>9", text, count=1))  # a step is a little later
+    with pytest.raises(InputError, match=r"recordings: test/test1_build was .* labels"):
+        claim(data, tmp_path / "out", settings_file)
+
+
+def test_results_of_more_or_fewer_recordings_are_refused(data: Path, tmp_path: Path, settings_file: Path) -> None:
+    claim(data, tmp_path / "out", settings_file)
+    shutil.rmtree(data / "Train" / "train2_build")
+    with pytest.raises(InputError, match=r"recordings: train/train2_build was images .*, now None;"):
+        claim(data, tmp_path / "out", settings_file)
+
+
+def test_results_of_other_renders_a_retrained_detector_weights_or_precision_are_refused(
+    data: Path, tmp_path: Path, settings_file: Path, lamp: Procedure, detector: Path
+) -> None:
+    trained, out = Path(shutil.copytree(detector, tmp_path / "detector")), tmp_path / "out"
+    renders = write_renders(tmp_path / "renders", shade=10)
+
+    def again(precision: Precision = "32-true") -> None:
+        overrides = (f"encoder.weights={trained}", "encoder.crop_size=32", "encoder.n_queries=4")
+        more: dict[str, Any] = {"detector": trained, "options": FitOptions(precision=precision)}
+        claim(data, out, settings_file, renders=load_renders([renders], lamp), overrides=overrides, **more)
+
+    again()
+    (trained / "metrics.json").write_text("{}")  # scores are no part of it
+    again()
+    with pytest.raises(InputError, match="precision was 32-true, now bf16-mixed"):
+        again("bf16-mixed")
+    write_renders(renders, shade=99)
+    with pytest.raises(InputError, match="render_images was"):
+        again()
+    write_renders(renders, shade=10)
+    again()
+    (trained / "known_views.npz").write_bytes(b"of another training")
+    with pytest.raises(InputError, match="detector_files was"):
+        again()
+    path = out / "about.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "detector_files": part_digest(trained)}))
+    with pytest.raises(InputError, match="encoder_weights was"):
+        again()
+
+
+def test_a_folder_of_an_older_version_is_gone_on_with_and_its_description_completed(
+    data: Path, tmp_path: Path, settings_file: Path, detector: Path
+) -> None:
+    out, notes = tmp_path / "out", list[str]()
+    full = claim(data, out, settings_file, detector=detector, on_note=notes.append)
+    assert notes == []
+    known = ("data", "renders", "detector", "preset", "overrides", "settings", "stage", "tuned_by", "accumulate")
+    (out / "about.json").write_text(json.dumps({key: full[key] for key in known}))
+    assert claim(data, out, settings_file, detector=detector, on_note=notes.append) == full
+    assert len(notes) == 1
+    assert "recordings" in notes[0]
+    # it has a copy of the detector: that one is known
+    (out / "about.json").write_text(json.dumps({key: full[key] for key in known}))
+    packed = Path(shutil.copytree(detector, out / "stages" / "detector" / "detector"))
+    claim(data, out, settings_file, detector=detector)
+    (out / "about.json").write_text(json.dumps({key: full[key] for key in known}))
+    (packed / "known_views.npz").write_bytes(b"of another training")
+    with pytest.raises(InputError, match="detector_files was"):
+        claim(data, out, settings_file, detector=detector)
+
+
+def test_a_detector_that_is_not_there_is_named_at_once(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: there is no such folder"):
+        claim(whole_world, tmp_path / "out", settings_file, detector=tmp_path / "nowhere")
 
 
 # ---------------------------------------------------------------------- from beginning to end

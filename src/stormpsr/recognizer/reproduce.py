@@ -1,6 +1,6 @@
 """The paper's tables by name: a row is a change of settings, a cell a row with a seed, and all are scored alike.
 
-    OUT/about.json           data, renders, preset: a folder belongs to one of each
+    OUT/about.json           data, renders, detector, preset: a folder belongs to one of each, known by digests
     OUT/stages/KEY/STAGE     trained stages, by what decides their result: rows that agree in it share them
     OUT/cells/TABLE/         a file per row and seed: scores, events and settings; what is there is not made again
     OUT/cache                decoded frames, embeddings (by encoder) and detections
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pydantic import FiniteFloat
 
 from stormpsr.config import Config, dump_config, load_config
+from stormpsr.data.annotated_frames import files_about
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.events import completions
 from stormpsr.data.frame_cache import FrameCache
@@ -36,6 +37,7 @@ from stormpsr.data.recording import Recording
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import Prediction, PredictionTable
+from stormpsr.detectors.base import read_config
 from stormpsr.errors import InputError
 from stormpsr.evaluation.compare import (
     METRICS,
@@ -46,10 +48,18 @@ from stormpsr.evaluation.compare import (
     paired_difference,
 )
 from stormpsr.evaluation.wording import number
-from stormpsr.files import read_json_object, write_csv, write_json, write_text
+from stormpsr.files import digest, read_json_object, write_csv, write_json, write_text
 from stormpsr.models.checkpoint import encoder_digest, load_checkpoint
 from stormpsr.models.stream import TorchStream
-from stormpsr.recognizer.model_folder import RecognizerModel, load_model, pack_model, settings_of_training
+from stormpsr.procedure.writer import procedure_text
+from stormpsr.recognizer.model_folder import (
+    DETECTOR_FOLDER,
+    RecognizerModel,
+    load_model,
+    pack_model,
+    part_digest,
+    settings_of_training,
+)
 from stormpsr.recognizer.networks import Networks
 from stormpsr.recognizer.offline import LabelledPredictions, decode_table, predict_recording, predict_recordings
 from stormpsr.recognizer.tuning import Part, Scored, choose, cross_fitted, learns_from, score_settings
@@ -186,27 +196,63 @@ class Experiment:
     def cache(self) -> Path:
         return self.out / "cache"
 
-    def claim(self) -> None:
-        """Take the folder for these data and settings, or refuse it: cells of others must not be mixed with ours."""
-        ours: dict[str, Any] = {
+    @property
+    def packed_detector(self) -> Path:
+        return self.out / "stages" / "detector"
+
+    def about(self) -> dict[str, Any]:
+        """What decides the results of all tables alike; of files their digests, since others may come to lie there."""
+        config = load_config(self.preset, self.overrides)
+        recordings = (*self.training_data.train, *self.training_data.val, *self.test)
+        weights = Path(config.encoder.weights)  # or a word
+        found = part_digest(weights) if weights.is_dir() else digest(weights) if weights.is_file() else None
+        return {
             "data": str(self.data.root.resolve()),
+            "procedure": hashlib.sha256(procedure_text(self.data.procedure).encode()).hexdigest()[:12],
+            "recordings": {_key(recording): _content(recording) for recording in recordings},
             "renders": [str(source.path.resolve()) for source, _ in self.renders.sources] if self.renders else [],
+            "render_images": self.renders.fingerprint() if self.renders else None,
             "detector": None if self.detector is None else str(self.detector.resolve()),
+            "detector_files": None if self.detector is None else part_digest(self.detector),
+            "encoder_weights": found,
             "preset": self.preset,
             "overrides": list(self.overrides),
-            "settings": _digest(load_config(self.preset, self.overrides)),
+            "settings": _digest(config),
             "stage": self.stage,
             "tuned_by": self.tuned_by,
+            "precision": self.options.precision,
             "accumulate": self.options.accumulate_batches,
         }
-        path = self.out / "about.json"
-        if path.is_file():
-            theirs = read_json_object(path, "description of an experiment")
-            for key, value in ours.items():
-                if theirs.get(key) != value:
-                    problem = f"this folder belongs to another experiment: {key} was {theirs.get(key)}, now {value}"
-                    raise InputError(problem, path=path, cure="choose another --out")
-        write_json(path, ours)
+
+    def check(self) -> dict[str, Any]:
+        """Refuse the folder if it belongs to other data or settings: cells of others must not be mixed with ours."""
+        if self.detector is not None:
+            read_config(self.detector)  # complains if there is none
+        ours, path = self.about(), self.out / "about.json"
+        theirs = read_json_object(path, "description of an experiment") if path.is_file() else {}
+        packed = self.packed_detector / DETECTOR_FOLDER
+        if "detector_files" not in theirs and packed.is_dir():
+            theirs["detector_files"] = part_digest(packed)
+        unknown = [key for key in ours if theirs and key not in theirs]
+        if unknown:
+            self.on_note(f"{path} is of an older version: {', '.join(unknown)} are taken to be those of now")
+        for key, now in ours.items():
+            was = theirs.get(key, now)
+            what, more = key, ""
+            if isinstance(was, dict) and isinstance(now, dict):
+                changed = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+                if not changed:
+                    continue
+                what, was, now = f"{key}: {changed[0]}", was.get(changed[0]), now.get(changed[0])
+                more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            if was != now:
+                problem = f"this folder belongs to another experiment: {what} was {was}, now {now}{more}"
+                raise InputError(problem, path=path, cure=f"choose another --out, or delete {self.out}")
+        return ours
+
+    def claim(self) -> None:
+        """Take the folder for these data and settings, or refuse it."""
+        write_json(self.out / "about.json", self.check())
 
     def config(self, table: Table, row: Row, seed: int) -> Config:
         """The settings of a cell. Rows go before what the user has changed: they are what the table is about."""
@@ -323,7 +369,7 @@ class _Predictions:
 
     @cached_property
     def detector_model(self) -> RecognizerModel:
-        folder = self._experiment.out / "stages" / "detector"
+        folder = self._experiment.packed_detector
         assert self._experiment.detector is not None
         if not folder.is_dir():
             pack_model(folder, detector=self._experiment.detector)
@@ -345,11 +391,11 @@ class _Predictions:
         stream = model.networks.stream
         assert isinstance(stream, TorchStream)
         step = model.networks.schedule().encoder_stride
-        digest = encoder_digest(stream.encoder)
+        encoder = encoder_digest(stream.encoder)
         stores = embed_recordings(
             stream.encoder,
             missing,
-            store_folder=self._experiment.cache / "embeddings" / (digest + (f"-{step}" if step > 1 else "")),
+            store_folder=self._experiment.cache / "embeddings" / (encoder + (f"-{step}" if step > 1 else "")),
             cache_folder=self._experiment.cache,
             frame_step=step,
             on_progress=self._experiment.on_progress,
@@ -369,6 +415,13 @@ class _Predictions:
 
 def _key(recording: Recording) -> str:
     return f"{recording.split}/{recording.name}"
+
+
+def _content(recording: Recording) -> str:
+    """What a recording shows, and what is said of it."""
+    labels = digest(*files_about(recording.path))
+    images = f"images {recording.fingerprint()}, {recording.n_frames} frames at {recording.fps:g} per second"
+    return f"{images}, labels {labels}"
 
 
 def _joined(detected: Prediction | None, said: Prediction | None) -> Prediction:
@@ -727,6 +780,7 @@ class TablePlan:
 
 def plan_table(experiment: Experiment, name: str, table: Table, clock: Clock) -> TablePlan:
     """Check the settings of every cell, and estimate time and disk of what is not there yet."""
+    experiment.check()
     cells = cells_of(experiment, name, table)
     left = [cell for cell in cells if not cell.is_done(experiment.out)]
     stages: dict[str, tuple[StageName, Run]] = {}
