@@ -602,10 +602,7 @@ def read_result(experiment: Experiment, name: str, table: Table, cells: Sequence
                 {metric: _deviation(_nan_means(own[metric])) for metric in METRICS},
                 ()
                 if compared is None
-                else tuple(
-                    paired_difference(metric, _per_recording(compared[metric]), _per_recording(own[metric]), draws_KR)
-                    for metric in METRICS
-                ),
+                else tuple(paired_difference(metric, compared[metric], own[metric], draws_KR) for metric in METRICS),
                 rows[row].paper.get(published),
                 (*table.set, *rows[row].set),
             )
@@ -643,10 +640,6 @@ def _values(found: Sequence[CellScores], recordings: Sequence[str], metric: str)
 def _nan_means(values_SR: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of each seed."""
     return np.array([_nan_mean(row) if _nan_mean(row) is not None else np.nan for row in values_SR], dtype=np.float64)
-
-
-def _per_recording(values_SR: NDArray[np.float64]) -> NDArray[np.float64]:
-    return _nan_means(values_SR.T)
 
 
 def _nan_mean(values: NDArray[np.float64]) -> float | None:
@@ -691,7 +684,8 @@ def markdown(result: TableResult) -> str:
         f"{about['procedure']}: {about['train']} recordings to train on, {about['val']} to choose by, {about['test']} "
         f"to test; preset `{about['preset']}`{_and_overrides(about['overrides'])}, seeds {_listed(about['seeds'])}, "
         f"thresholds: {about['tuned_by']}. Means over recordings and seeds, ± the standard deviation over seeds; "
-        "differences with 95 % intervals of a paired bootstrap over recordings, * where they leave out 0.",
+        "differences with 95 % intervals of a paired bootstrap over recordings, * where they leave out 0; those of tau "
+        "over recordings in which both rows recognise something, without an interval where these are fewer than five.",
         "",
         *([f"The paper's finding: {result.finding}", ""] if result.finding else []),
         "| " + " | ".join(heads) + " |",
