@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from stormpsr.recognizer.reproduce import (
     shipped_tables,
     stage_config,
 )
+from stormpsr.training import plan
 from stormpsr.training.data import load_renders
 from stormpsr.training.fit import FitOptions, Precision
 
@@ -280,6 +282,44 @@ def test_a_detector_that_is_not_there_is_named_at_once(whole_world: Path, tmp_pa
         claim(whole_world, tmp_path / "out", settings_file, detector=tmp_path / "nowhere")
 
 
+# ---------------------------------------------------------------------- before hours are spent
+@pytest.mark.parametrize("weights", ["imagenet", "package", "nowhere.safetensors"])
+def test_weights_that_are_not_there_are_found_out_before_any_network_is_timed(
+    whole_world: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str], weights: str
+) -> None:
+    out, more = tmp_path / "out", ("-o", f"encoder.weights={weights}", "--dry-run")
+    assert reproduce("sampling", whole_world, out, settings_file, *more) == 2
+    assert "weights" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once_for_all_cells_of_a_network(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(plan, "check_hub", asked.append)
+    more = ("-o", "encoder.weights=hub", "--dry-run", "--seeds", "0", "1")
+    assert reproduce("sampling", whole_world, tmp_path / "out", settings_file, *more) == 0
+    assert asked == ["test_resnet"]
+
+
+@pytest.mark.parametrize("split", ["Train", "Test"])
+def test_an_image_that_cannot_be_read_is_found_out_by_a_dry_run(
+    data: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str], split: str
+) -> None:
+    (data / split / f"{split.lower()}2_build" / "rgb" / "000059.png").write_bytes(b"cut short")
+    assert reproduce("sampling", data, tmp_path / "out", settings_file, "--dry-run") == 2
+    assert f"{split.lower()}2_build/rgb/000059.png: this is not an image" in capsys.readouterr().err
+
+
+def test_a_disk_without_room_for_frames_is_found_out_by_a_dry_run(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    more = ("-o", "encoder.image_size=64", "--dry-run")
+    assert reproduce("sampling", whole_world, tmp_path / "out", settings_file, *more) == 2
+
+
 # ---------------------------------------------------------------------- from beginning to end
 @pytest.mark.timeout(1200)  # it trains, and the machine may be busy
 def test_a_table_is_made_resumed_and_written(
@@ -294,10 +334,10 @@ def test_a_table_is_made_resumed_and_written(
     out = tmp_path / "out"
     more = ("--seeds", "0", "1")
     assert reproduce(table, whole_world, out, settings_file, *more, "--dry-run", "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert (plan["cells"], plan["cells_done"]) == (4, 0)
+    planned = json.loads(capsys.readouterr().out)
+    assert (planned["cells"], planned["cells_done"]) == (4, 0)
     # of each seed two encoders, one of them not trained, and a temporal model on each
-    assert sorted(key.split("/")[1] for key, _ in plan["stages"]) == ["encoder"] * 4 + ["temporal"] * 4
+    assert sorted(key.split("/")[1] for key, _ in planned["stages"]) == ["encoder"] * 4 + ["temporal"] * 4
     assert not (out / "stages").exists()
     assert reproduce(table, whole_world, out, settings_file, *more) == 0
     cells = sorted((out / "cells" / "small").glob("*.json"))

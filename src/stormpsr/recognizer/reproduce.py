@@ -48,7 +48,7 @@ from stormpsr.evaluation.compare import (
     paired_difference,
 )
 from stormpsr.evaluation.wording import number
-from stormpsr.files import digest, read_json_object, write_csv, write_json, write_text
+from stormpsr.files import check_room, digest, read_json_object, write_csv, write_json, write_text
 from stormpsr.models.checkpoint import encoder_digest, load_checkpoint
 from stormpsr.models.stream import TorchStream
 from stormpsr.procedure.writer import procedure_text
@@ -64,8 +64,8 @@ from stormpsr.recognizer.networks import Networks
 from stormpsr.recognizer.offline import LabelledPredictions, decode_table, predict_recording, predict_recordings
 from stormpsr.recognizer.tuning import Part, Scored, choose, cross_fitted, learns_from, score_settings
 from stormpsr.training.data import Renders, TrainingData, training_data_of
-from stormpsr.training.fit import FitOptions, OnProgress, ignore_progress
-from stormpsr.training.plan import Clock, StagePlan, plan_stage
+from stormpsr.training.fit import FitOptions, OnProgress, check_machine, ignore_progress
+from stormpsr.training.plan import Clock, StagePlan, check_images, check_weights, plan_stage, renders_of
 from stormpsr.training.stages import (
     Run,
     StageName,
@@ -791,9 +791,25 @@ def plan_table(experiment: Experiment, name: str, table: Table, clock: Clock) ->
                 encoders[f"{run.folder.name}-{cell.config.clips.frame_step}"] = (
                     n_frames // cell.config.clips.frame_step * row_bytes
                 )
-    sizes = {cell.config.encoder.image_size for cell in left if cell.stages()}
-    frames = sum(
-        FrameCache(experiment.cache, size).missing_bytes(recording.source for recording in recordings) for size in sizes
-    )
+    frames = _check_left(experiment, left, list(stages.values()))
     plans = tuple((key, plan_stage(run, stage, clock)) for key, (stage, run) in stages.items())
     return TablePlan(len(cells), len(cells) - len(left), plans, frames, sum(encoders.values()))
+
+
+def _check_left(experiment: Experiment, cells: Sequence[Cell], stages: Sequence[tuple[StageName, Run]]) -> int:
+    """Complain of what would stop cells and stages that are left; how many bytes of decoded frames they will write."""
+    if stages:
+        check_machine(experiment.options)
+    encoders = {repr(run.config.encoder): run.config.encoder for name, run in stages if name == "encoder"}
+    for encoder in encoders.values():
+        check_weights(encoder)
+    recordings = (*experiment.training_data.train, *experiment.training_data.val, *experiment.test)
+    n_bytes = 0
+    for size in sorted({cell.config.encoder.image_size for cell in cells if cell.stages()}):
+        cache = FrameCache(experiment.cache, size)
+        drawn = (renders_of(run, [name]) for name, run in stages if run.config.encoder.image_size == size)
+        images = next((found for found in drawn if found), ())
+        n_bytes += cache.missing_bytes((recording.source for recording in recordings), images)
+        check_room(cache.folder, n_bytes)
+        check_images([recording for recording in recordings if not cache.is_filled(recording.source)])
+    return n_bytes

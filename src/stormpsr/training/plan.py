@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
+from stormpsr.config import EncoderConfig
 from stormpsr.data.recording import Recording
 from stormpsr.data.sources import FrameSource, Video
 from stormpsr.errors import InputError
@@ -45,15 +46,21 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
         return left
     _check_stages(run, names, left)
     _check_shares(run, left)
-    if "encoder" in left and run.config.encoder.weights == "hub":
-        check_hub(run.config.encoder.backbone)
-    elif "encoder" in left:
-        build_encoder(run.config.encoder)
+    if "encoder" in left:
+        check_weights(run.config.encoder)
     if left:
         recordings = recordings_of(run, left)
         run.cache.check_room((recording.source for recording in recordings), renders_of(run, left))
         check_images([recording for recording in recordings if not run.cache.is_filled(recording.source)])
     return left
+
+
+def check_weights(encoder: EncoderConfig) -> None:
+    """Complain if the weights that an encoder begins with cannot be had."""
+    if encoder.weights == "hub":
+        check_hub(encoder.backbone)
+    else:
+        build_encoder(encoder)
 
 
 # ---------------------------------------------------------------------- stages
