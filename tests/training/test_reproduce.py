@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,12 +30,14 @@ from stormpsr.recognizer.reproduce import (
     Table,
     cells_of,
     load_table,
+    plan_table,
     shipped_tables,
     stage_config,
 )
 from stormpsr.training import plan
 from stormpsr.training.data import load_renders
 from stormpsr.training.fit import FitOptions, Precision
+from stormpsr.training.stages import Run
 
 TABLES = ("backbones", "joint", "key-frames", "main", "sampling", "windows", "windows-every-4")
 
@@ -318,6 +321,29 @@ def test_a_disk_without_room_for_frames_is_found_out_by_a_dry_run(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     more = ("-o", "encoder.image_size=64", "--dry-run")
     assert reproduce("sampling", whole_world, tmp_path / "out", settings_file, *more) == 2
+
+
+def test_steps_of_the_same_networks_are_tried_once_for_all_rows_and_seeds(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def try_step(run: Run, stream: object, name: str, size: int, clock: object) -> tuple[float, int]:
+        tried.append(name)
+        return float(len(tried)), 10
+
+    monkeypatch.setattr(plan, "_try_step", try_step)
+    told: list[tuple[str, int, int]] = []
+    more: dict[str, Any] = {"seeds": (0, 1), "on_progress": lambda *words: told.append(words)}
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), **more)
+    planned = plan_table(experiment, "sampling", load_table("sampling"), perf_counter)
+    assert sorted(tried) == ["encoder", "joint", "temporal"]
+    n = len(planned.stages)
+    assert n > 6
+    assert {stage.name: stage.seconds_per_batch for _, stage in planned.stages} == {
+        name: tried.index(name) + 1 for name in tried
+    }
+    assert [words[1:] for words in told if words[0] == "plan stages"] == [(done, n) for done in range(1, n + 1)]
 
 
 # ---------------------------------------------------------------------- from beginning to end

@@ -65,7 +65,7 @@ from stormpsr.recognizer.offline import LabelledPredictions, decode_table, predi
 from stormpsr.recognizer.tuning import Part, Scored, choose, cross_fitted, learns_from, score_settings
 from stormpsr.training.data import Renders, TrainingData, training_data_of
 from stormpsr.training.fit import FitOptions, OnProgress, check_machine, ignore_progress
-from stormpsr.training.plan import Clock, StagePlan, check_images, check_weights, plan_stage, renders_of
+from stormpsr.training.plan import Clock, StagePlan, Timed, check_images, check_weights, plan_stage, renders_of
 from stormpsr.training.stages import (
     Run,
     StageName,
@@ -792,8 +792,12 @@ def plan_table(experiment: Experiment, name: str, table: Table, clock: Clock) ->
                     n_frames // cell.config.clips.frame_step * row_bytes
                 )
     frames = _check_left(experiment, left, list(stages.values()))
-    plans = tuple((key, plan_stage(run, stage, clock)) for key, (stage, run) in stages.items())
-    return TablePlan(len(cells), len(cells) - len(left), plans, frames, sum(encoders.values()))
+    timed: Timed = {}
+    plans = []
+    for done, (key, (stage, run)) in enumerate(stages.items(), start=1):
+        plans.append((key, plan_stage(run, stage, clock, timed=timed)))
+        experiment.on_progress("plan stages", done, len(stages))
+    return TablePlan(len(cells), len(cells) - len(left), tuple(plans), frames, sum(encoders.values()))
 
 
 def _check_left(experiment: Experiment, cells: Sequence[Cell], stages: Sequence[tuple[StageName, Run]]) -> int:
@@ -811,5 +815,7 @@ def _check_left(experiment: Experiment, cells: Sequence[Cell], stages: Sequence[
         images = next((found for found in drawn if found), ())
         n_bytes += cache.missing_bytes((recording.source for recording in recordings), images)
         check_room(cache.folder, n_bytes)
-        check_images([recording for recording in recordings if not cache.is_filled(recording.source)])
+        for done, recording in enumerate(recordings, start=1):
+            check_images([] if cache.is_filled(recording.source) else [recording])
+            experiment.on_progress(f"check images, {size} pixels", done, len(recordings))
     return n_bytes
