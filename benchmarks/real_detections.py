@@ -41,6 +41,7 @@ from stormpsr.data.layouts import SPLITS, find_recordings, read_about
 from stormpsr.decoding.methods import resolve_method
 from stormpsr.decoding.predictions import Prediction
 from stormpsr.errors import InputError
+from stormpsr.evaluation.compare import METRICS, difference_cell, paired_difference
 from stormpsr.evaluation.metrics import Protocol
 from stormpsr.procedure.model import StateKind
 
@@ -193,12 +194,12 @@ def leave_one_out(
 
 def difference(one: Row, other: Row, rows: Sequence[int]) -> Iterator[str]:
     """POS, F1 and tau of one against another, with a bootstrap interval over recordings."""
-    draws = np.random.default_rng(0).choice(rows, size=(N_BOOTSTRAP, len(rows)))
-    gaps_D3 = np.array([np.subtract(one.means(draw), other.means(draw)) for draw in draws.tolist()])
-    low_3, high_3 = np.nanpercentile(gaps_D3, (2.5, 97.5), axis=0)
-    gap_3 = np.subtract(one.means(rows), other.means(rows))
-    for gap, low, high, digits in zip(gap_3, low_3, high_3, (3, 3, 1), strict=True):
-        yield f"{gap:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
+    draws_KR = np.random.default_rng(0).integers(len(rows), size=(N_BOOTSTRAP, len(rows)))
+    for metric in METRICS:
+        before_R, after_R = (
+            np.array([getattr(own, metric) for own in row.of_rows(rows)], dtype=np.float64) for row in (other, one)
+        )
+        yield difference_cell(paired_difference(metric, before_R, after_R, draws_KR))
 
 
 # ---------------------------------------------------------------------- what a detector is like

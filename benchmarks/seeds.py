@@ -4,7 +4,8 @@
 
 RUN folders are what `stormpsr evaluate --out` writes, of models that were trained with different seeds, on the same
 recordings. Differences have 95 % intervals: recordings are drawn again and again with replacement, the same for all
-methods and seeds, so that what an easy or a hard recording does to all of them does not count.
+methods and seeds, so that what an easy or a hard recording does to all of them does not count. Delays are compared
+where both methods have one, without an interval if that is in fewer than five recordings.
 
 Shape legend: K runs, R recordings, 3 scores (POS, F1, delay in seconds), X draws.
 """
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from script import errors_in_one_line, make_parser, print_table
 from stormpsr.decoding.methods import title_of
+from stormpsr.evaluation.compare import FEWEST_DELAYS, where_both
 from stormpsr.evaluation.metrics import score
 from stormpsr.evaluation.run_folder import Run, read_run
 from stormpsr.files import write_json
@@ -48,7 +50,11 @@ def mean_of_recordings(score_R3: Floats) -> Floats:
 
 
 def difference(base_KR3: Floats, both_KR3: Floats, draw_XR: NDArray[np.int64]) -> Floats:
-    """What the second adds to POS and F1 of the first, and by how many per cent it changes the delay: (X, 3)."""
+    """What the second adds to POS and F1 of the first, and by how many per cent it changes the delay: (X, 3).
+
+    Where one of the two has no delay, that of the other does not count.
+    """
+    base_KR3, both_KR3 = where_both(base_KR3, both_KR3)
     before_X3, after_X3 = (mean_of_recordings(of[:, draw_XR]).mean(axis=0) for of in (base_KR3, both_KR3))
     delay_X = 100 * (after_X3[:, 2] / before_X3[:, 2] - 1)
     return np.stack([*(after_X3 - before_X3).T[:2], delay_X], axis=1)
@@ -83,13 +89,17 @@ def table(title: str, all_scores: dict[str, Floats], rows: NDArray[np.int64]) ->
         known = [column[np.isfinite(column)] for column in change_X3[1:].T]
         ends = [np.percentile(column, [2.5, 97.5]) if len(column) else np.full(2, np.nan) for column in known]
         low, high = np.array(ends).T
+        delay_KR = where_both(chosen[base], chosen[other])[0][..., 2]
+        n_delays = int(np.isfinite(delay_KR).any(axis=0).sum())
+        if n_delays < FEWEST_DELAYS:
+            low[2] = high[2] = np.nan
         texts = [
             f"{text_of(now, how)} ({text_of(least, how)} to {text_of(most, how)})"
             for now, least, most, how in zip(change_X3[0], low, high, ("+.3f", "+.3f", "+.0f"), strict=True)
         ]
         cells.append([f"{title_of(other)} against {title_of(base)}", *texts[:2], f"{texts[2]} %"])
         change = {"value": as_json(change_X3[0]), "low": as_json(low), "high": as_json(high)}
-        found[f"{other} against {base}"] = change
+        found[f"{other} against {base}"] = {**change, "recordings_with_both_delays": n_delays}
     print()
     print_table((title, *SCORES), cells)
     return found

@@ -154,6 +154,9 @@ def test_seeds_are_averaged_and_compared(
     assert "| all 2 recordings | POS | F1 | tau (s) |" in printed
     found = json.loads((tmp_path / "seeds.json").read_text(encoding="utf-8"))
     assert found["the first 1"]["average against detection"]["value"] == pytest.approx([0, 0, -50])
+    change = found["all 2 recordings"]["average against detection"]
+    assert change["value"][2] == pytest.approx(-50), "the second has no delay of detection, and its other one no pair"
+    assert (change["low"][2], change["recordings_with_both_delays"]) == (None, 1)
     # nothing was detected in the other one: there is no delay to compare with
     assert found["the other 1"]["detection"] == [0, 0, None]
     assert found["the other 1"]["average against detection"]["value"][2] is None

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stormpsr.cli.main import main
 from stormpsr.config import load_config
 from stormpsr.data.dataset import Dataset
+from stormpsr.data.images import write_image
 from stormpsr.detectors.registry import make_detector
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
+from stormpsr.recognizer.model_folder import part_digest
 from stormpsr.recognizer.reproduce import (
     Cell,
     Experiment,
@@ -23,9 +30,14 @@ from stormpsr.recognizer.reproduce import (
     Table,
     cells_of,
     load_table,
+    plan_table,
     shipped_tables,
     stage_config,
 )
+from stormpsr.training import plan
+from stormpsr.training.data import load_renders
+from stormpsr.training.fit import FitOptions, Precision
+from stormpsr.training.stages import Run
 
 TABLES = ("backbones", "joint", "key-frames", "main", "sampling", "windows", "windows-every-4")
 
@@ -159,6 +171,181 @@ def test_larger_thresholds_are_tried_while_the_largest_is_best(monkeypatch: pyte
     assert threshold <= max(seen)
 
 
+# ---------------------------------------------------------------------- whose folder it is
+@pytest.fixture
+def data(whole_world: Path, tmp_path: Path) -> Path:
+    """Data that a test may change."""
+    return Path(shutil.copytree(whole_world, tmp_path / "data"))
+
+
+def write_renders(folder: Path, *, shade: int) -> Path:
+    entry = {"image_id": 0, "category_id": 1, "bbox": [2, 2, 20, 20]}
+    images = [{"id": 0, "file_name": "0.png", "width": 32, "height": 32}]
+    folder.mkdir(exist_ok=True)
+    write_image(folder / "0.png", np.full((32, 32, 3), shade, dtype=np.uint8))
+    content = {"images": images, "annotations": [entry], "categories": [{"id": 1, "name": "state 1"}]}
+    (folder / "annotations.json").write_text(json.dumps(content))
+    return folder
+
+
+def claim(data: Path, out: Path, settings: Path, **more: Any) -> dict[str, Any]:
+    """Take a folder for an experiment; what is written there."""
+    Experiment(Dataset.open(data), out, str(settings), **more).claim()
+    return dict(json.loads((out / "about.json").read_text()))
+
+
+@pytest.mark.parametrize("split", ["Train", "Val", "Test"])
+def test_results_of_data_that_were_drawn_anew_at_the_same_place_are_refused(
+    data: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str], split: str
+) -> None:
+    out = tmp_path / "out"
+    assert claim(data, out, settings_file) == claim(data, out, settings_file)
+    for path in (data / split / f"{split.lower()}1_build" / "rgb").iterdir():
+        write_image(path, np.zeros((32, 32, 3), dtype=np.uint8))
+    problem = rf"about\.json: .*recordings: {split.lower()}/{split.lower()}1_build was images .*, now images .*; choose"
+    with pytest.raises(InputError, match=problem):
+        claim(data, out, settings_file)
+    for more in ((), ("--dry-run",)):
+        assert reproduce("sampling", data, out, settings_file, *more) == 2
+        assert "choose another --out, or delete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["PSR_labels.csv", "PSR_labels_raw.csv", "OD_labels.json", "visibility.csv"])
+def test_results_of_data_with_other_labels_are_refused(
+    data: Path, tmp_path: Path, settings_file: Path, name: str
+) -> None:
+    claim(data, tmp_path / "out", settings_file)
+    path = data / "Test" / "test1_build" / name
+    text = path.read_text() if path.is_file() else "{}"
+    path.write_text(re.sub(r"0000([1-5])\d", r"0000\g<1>9", text, count=1))  # a step is a little later
+    with pytest.raises(InputError, match=r"recordings: test/test1_build was .* labels"):
+        claim(data, tmp_path / "out", settings_file)
+
+
+def test_results_of_more_or_fewer_recordings_are_refused(data: Path, tmp_path: Path, settings_file: Path) -> None:
+    claim(data, tmp_path / "out", settings_file)
+    shutil.rmtree(data / "Train" / "train2_build")
+    with pytest.raises(InputError, match=r"recordings: train/train2_build was images .*, now None;"):
+        claim(data, tmp_path / "out", settings_file)
+
+
+def test_results_of_other_renders_a_retrained_detector_weights_or_precision_are_refused(
+    data: Path, tmp_path: Path, settings_file: Path, lamp: Procedure, detector: Path
+) -> None:
+    trained, out = Path(shutil.copytree(detector, tmp_path / "detector")), tmp_path / "out"
+    renders = write_renders(tmp_path / "renders", shade=10)
+
+    def again(precision: Precision = "32-true") -> None:
+        overrides = (f"encoder.weights={trained}", "encoder.crop_size=32", "encoder.n_queries=4")
+        more: dict[str, Any] = {"detector": trained, "options": FitOptions(precision=precision)}
+        claim(data, out, settings_file, renders=load_renders([renders], lamp), overrides=overrides, **more)
+
+    again()
+    (trained / "metrics.json").write_text("{}")  # scores are no part of it
+    again()
+    with pytest.raises(InputError, match="precision was 32-true, now bf16-mixed"):
+        again("bf16-mixed")
+    write_renders(renders, shade=99)
+    with pytest.raises(InputError, match="render_images was"):
+        again()
+    write_renders(renders, shade=10)
+    again()
+    (trained / "known_views.npz").write_bytes(b"of another training")
+    with pytest.raises(InputError, match="detector_files was"):
+        again()
+    path = out / "about.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "detector_files": part_digest(trained)}))
+    with pytest.raises(InputError, match="encoder_weights was"):
+        again()
+
+
+def test_a_folder_of_an_older_version_is_gone_on_with_and_its_description_completed(
+    data: Path, tmp_path: Path, settings_file: Path, detector: Path
+) -> None:
+    out, notes = tmp_path / "out", list[str]()
+    full = claim(data, out, settings_file, detector=detector, on_note=notes.append)
+    assert notes == []
+    known = ("data", "renders", "detector", "preset", "overrides", "settings", "stage", "tuned_by", "accumulate")
+    (out / "about.json").write_text(json.dumps({key: full[key] for key in known}))
+    assert claim(data, out, settings_file, detector=detector, on_note=notes.append) == full
+    assert len(notes) == 1
+    assert "recordings" in notes[0]
+    # it has a copy of the detector: that one is known
+    (out / "about.json").write_text(json.dumps({key: full[key] for key in known}))
+    packed = Path(shutil.copytree(detector, out / "stages" / "detector" / "detector"))
+    claim(data, out, settings_file, detector=detector)
+    (out / "about.json").write_text(json.dumps({key: full[key] for key in known}))
+    (packed / "known_views.npz").write_bytes(b"of another training")
+    with pytest.raises(InputError, match="detector_files was"):
+        claim(data, out, settings_file, detector=detector)
+
+
+def test_a_detector_that_is_not_there_is_named_at_once(whole_world: Path, tmp_path: Path, settings_file: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: there is no such folder"):
+        claim(whole_world, tmp_path / "out", settings_file, detector=tmp_path / "nowhere")
+
+
+# ---------------------------------------------------------------------- before hours are spent
+@pytest.mark.parametrize("weights", ["imagenet", "package", "nowhere.safetensors"])
+def test_weights_that_are_not_there_are_found_out_before_any_network_is_timed(
+    whole_world: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str], weights: str
+) -> None:
+    out, more = tmp_path / "out", ("-o", f"encoder.weights={weights}", "--dry-run")
+    assert reproduce("sampling", whole_world, out, settings_file, *more) == 2
+    assert "weights" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once_for_all_cells_of_a_network(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(plan, "check_hub", asked.append)
+    more = ("-o", "encoder.weights=hub", "--dry-run", "--seeds", "0", "1")
+    assert reproduce("sampling", whole_world, tmp_path / "out", settings_file, *more) == 0
+    assert asked == ["test_resnet"]
+
+
+@pytest.mark.parametrize("split", ["Train", "Test"])
+def test_an_image_that_cannot_be_read_is_found_out_by_a_dry_run(
+    data: Path, tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str], split: str
+) -> None:
+    (data / split / f"{split.lower()}2_build" / "rgb" / "000059.png").write_bytes(b"cut short")
+    assert reproduce("sampling", data, tmp_path / "out", settings_file, "--dry-run") == 2
+    assert f"{split.lower()}2_build/rgb/000059.png: this is not an image" in capsys.readouterr().err
+
+
+def test_a_disk_without_room_for_frames_is_found_out_by_a_dry_run(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    more = ("-o", "encoder.image_size=64", "--dry-run")
+    assert reproduce("sampling", whole_world, tmp_path / "out", settings_file, *more) == 2
+
+
+def test_steps_of_the_same_networks_are_tried_once_for_all_rows_and_seeds(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def try_step(run: Run, stream: object, name: str, size: int, clock: object) -> tuple[float, int]:
+        tried.append(name)
+        return float(len(tried)), 10
+
+    monkeypatch.setattr(plan, "_try_step", try_step)
+    told: list[tuple[str, int, int]] = []
+    more: dict[str, Any] = {"seeds": (0, 1), "on_progress": lambda *words: told.append(words)}
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), **more)
+    planned = plan_table(experiment, "sampling", load_table("sampling"), perf_counter)
+    assert sorted(tried) == ["encoder", "joint", "temporal"]
+    n = len(planned.stages)
+    assert n > 6
+    assert {stage.name: stage.seconds_per_batch for _, stage in planned.stages} == {
+        name: tried.index(name) + 1 for name in tried
+    }
+    assert [words[1:] for words in told if words[0] == "plan stages"] == [(done, n) for done in range(1, n + 1)]
+
+
 # ---------------------------------------------------------------------- from beginning to end
 @pytest.mark.timeout(1200)  # it trains, and the machine may be busy
 def test_a_table_is_made_resumed_and_written(
@@ -173,10 +360,10 @@ def test_a_table_is_made_resumed_and_written(
     out = tmp_path / "out"
     more = ("--seeds", "0", "1")
     assert reproduce(table, whole_world, out, settings_file, *more, "--dry-run", "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert (plan["cells"], plan["cells_done"]) == (4, 0)
+    planned = json.loads(capsys.readouterr().out)
+    assert (planned["cells"], planned["cells_done"]) == (4, 0)
     # of each seed two encoders, one of them not trained, and a temporal model on each
-    assert sorted(key.split("/")[1] for key, _ in plan["stages"]) == ["encoder"] * 4 + ["temporal"] * 4
+    assert sorted(key.split("/")[1] for key, _ in planned["stages"]) == ["encoder"] * 4 + ["temporal"] * 4
     assert not (out / "stages").exists()
     assert reproduce(table, whole_world, out, settings_file, *more) == 0
     cells = sorted((out / "cells" / "small").glob("*.json"))

@@ -143,11 +143,12 @@ def _print(result: TableResult) -> None:
 
 
 def _show_plan(experiment: Experiment, name: str, table: Table, as_json: bool) -> None:
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from stormpsr.recognizer.reproduce import plan_table
 
-    plan = plan_table(experiment, name, table, perf_counter)
+    with Bar(logged=True) as bar:
+        plan = plan_table(replace(experiment, on_progress=bar.named), name, table, perf_counter)
     if as_json:
         print_json({**asdict(plan), "minutes": plan.minutes})
         return
@@ -162,10 +163,10 @@ def _show_plan(experiment: Experiment, name: str, table: Table, as_json: bool) -
         ]
         for key, stage in plan.stages
     ]
-    columns = ["stage", "batch", "batches per epoch", "epochs", "memory", "minutes"]
+    columns = ["stage", "batch", "batches per epoch", "epochs", "memory", "minutes of training"]
     print_table(f"{table.title}: to be trained", columns, rows, right=range(1, 6))
     disk = f"{plan.cache_bytes / 1e9:.1f} GB of decoded frames, {plan.embedding_bytes / 1e9:.2f} GB of embeddings"
     typer.echo(
         f"{plan.cells_done} of {counted(plan.cells, 'cell')} are there; about {plan.minutes:.0f} minutes of training "
-        f"without validation and scoring; {disk}"
+        f"alone: embedding, validation and scoring may take as long again; {disk}"
     )

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from stormpsr.data.boxes import CENTRE_BOXES_SUFFIX, Box, LabelledBox, centre_boxes_file, read_centre_boxes
 from stormpsr.data.coco import ANNOTATIONS_FILE, COCO_FILE, read_coco_boxes, read_state_images
 from stormpsr.data.images import Image
-from stormpsr.data.labels import STATES_FILE, Note, OnNote, StateTimeline, read_states
+from stormpsr.data.labels import LABEL_FILES, STATES_FILE, Note, OnNote, StateTimeline, read_states
 from stormpsr.data.layouts import RecordingFolder, find_recordings
 from stormpsr.data.places import PLACES_FILE, places_in
 from stormpsr.data.sources import FrameSource, ImageFolder, frames_of
-from stormpsr.data.visibility import told_in
+from stormpsr.data.visibility import VISIBILITY_FILE, told_in
 from stormpsr.errors import InputError, errors_at
 from stormpsr.procedure.model import Procedure, StateBits, StateKind
 
@@ -122,6 +122,13 @@ def boxes_inside(folder: Path) -> Path | None:
     """The file of boxes in a recording's own folder."""
     places = (folder / COCO_FILE, folder / f"{folder.name}{CENTRE_BOXES_SUFFIX}")
     return next((path for path in places if path.is_file()), None)
+
+
+def files_about(folder: Path) -> list[Path]:
+    """The files of a recording's own folder that say what its frames show."""
+    boxes = boxes_inside(folder)
+    named = [folder / name for name in (*LABEL_FILES, VISIBILITY_FILE, PLACES_FILE)]
+    return [path for path in (*named, *(() if boxes is None else (boxes,))) if path.is_file()]
 
 
 def read_boxes(

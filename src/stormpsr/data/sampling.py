@@ -101,16 +101,17 @@ def key_frames(
     pieces: list[tuple[int, Ints, int]] = []
     for recording, (timeline, n) in enumerate(zip(timelines, n_frames, strict=True)):
         ends = [*timeline.frames[1:], n]
+        shown = None if numbers is None else np.asarray(numbers[recording], dtype=np.int64)
         for row, (start, bits, end) in enumerate(zip(timeline.frames, timeline.states, ends, strict=True)):
             if (row == 0 and not initial_state) or (wrong_states == "leave_out" and -1 in bits):
                 continue
             if listed is not None and bits not in listed:
                 continue
-            if numbers is None:
+            if shown is None:
                 frames = np.arange(start, min(start + n_after, end, n), dtype=np.int64)
             else:
-                there = np.asarray(numbers[recording], dtype=np.int64)
-                there = there[(there >= start) & (there < min(end, n))]
+                first, last = np.searchsorted(shown, (start, min(end, n)))
+                there = shown[first:last]
                 frames = there[: max(int(np.searchsorted(there, start + n_after)), 1)]
             if len(frames):
                 pieces.append((recording, frames, labels.setdefault(bits, len(labels))))

@@ -1,9 +1,10 @@
 """Two sets of predictions of the same recordings: how much better one is, and how sure that is.
 
 The same people are seen by both, so recordings are drawn in pairs (paired bootstrap): what makes a recording hard for
-both then cancels out, and the interval of the difference is narrower than those of the two scores.
+both then cancels out, and the interval of the difference is narrower than those of the two scores. A recording in which
+one of the two recognises nothing has no delay there, and no pair.
 
-Shape legend: K bootstrap draws, R recordings.
+Shape legend: K bootstrap draws, R recordings, S seeds.
 """
 
 from __future__ import annotations
@@ -20,24 +21,27 @@ from stormpsr.evaluation.summary import GroupSummary, Interval, StepSummary, Sum
 from stormpsr.evaluation.wording import number
 
 MetricName = Literal["pos", "f1", "delay_seconds"]
+Floats = NDArray[np.float64]
 METRICS: Mapping[MetricName, tuple[str, int]] = {  # what it is called in tables, and its digits
     "pos": ("POS", 3),
     "f1": ("F1", 3),
     "delay_seconds": ("tau (s)", 1),
 }
+FEWEST_DELAYS = 5  # fewer pairs have no interval: drawing them again tells nothing
 _LATEX_NAMES = {"pos": r"POS $\uparrow$", "f1": r"$F_1$ $\uparrow$", "delay_seconds": r"$\tau$ [s] $\downarrow$"}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A score of two sets, and the second less the first."""
+    """A score of two sets where both have one, and the second less the first."""
 
     metric: MetricName
     first: float | None
     second: float | None
-    difference: float | None  # None where one of the two is not known
-    interval: Interval | None
+    difference: float | None  # None where no recording has both
+    interval: Interval | None  # None of too few delays
     share_better: float | None  # of the draws, those in which the second set is better; draws without difference: half
+    n_recordings: int  # in which both have one
 
     @property
     def is_certain(self) -> bool:
@@ -101,31 +105,36 @@ def compare(
     )
 
 
+def where_both(one: Floats, two: Floats) -> tuple[Floats, Floats]:
+    """Two arrays of scores of the same recordings, with gaps (`nan`) wherever one of the two has one."""
+    missing = np.isnan(one) | np.isnan(two)
+    return np.where(missing, np.nan, one), np.where(missing, np.nan, two)
+
+
 def paired_difference(
-    metric: MetricName,
-    one_R: NDArray[np.float64],
-    two_R: NDArray[np.float64],
-    draws_KR: NDArray[np.int64],
-    level: float = 0.95,
+    metric: MetricName, one_SR: Floats, two_SR: Floats, draws_KR: NDArray[np.int64], level: float = 0.95
 ) -> Difference:
-    """The difference of two means; `nan` where a recording has no value, which its mean then leaves out."""
-    first, second = _mean(one_R), _mean(two_R)
-    if first is None or second is None:
-        return Difference(metric, first, second, None, None, None)
-    drawn_K = _means(two_R[draws_KR]) - _means(one_R[draws_KR])
+    """The difference of two means over recordings, of a single seed or of several; `nan` where there is no value.
+
+    Of a pair with such a gap nothing counts, neither in the means nor in the draws.
+    """
+    one_R, two_R = (_means(np.atleast_2d(both_SR).T) for both_SR in where_both(one_SR, two_SR))
+    n = int(np.isfinite(one_R).sum())
+    if not n:
+        return Difference(metric, None, None, None, None, None, 0)
+    first, second = float(np.nanmean(one_R)), float(np.nanmean(two_R))
+    if metric == "delay_seconds" and n < FEWEST_DELAYS:
+        return Difference(metric, first, second, second - first, None, None, n)
+    drawn_K = _means((two_R - one_R)[draws_KR])
     drawn_K = drawn_K[~np.isnan(drawn_K)]
     low, high = np.quantile(drawn_K, [(1 - level) / 2, (1 + level) / 2])
     better_K = drawn_K < 0 if metric == "delay_seconds" else drawn_K > 0
     share = float(better_K.mean() + 0.5 * (drawn_K == 0).mean())
-    return Difference(metric, first, second, second - first, Interval(float(low), float(high)), share)
+    return Difference(metric, first, second, second - first, Interval(float(low), float(high)), share, n)
 
 
-def _mean(values_R: NDArray[np.float64]) -> float | None:
-    return None if np.isnan(values_R).all() else float(np.nanmean(values_R))
-
-
-def _means(values_KR: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of each draw without its gaps, as a summary has it; nan where there is nothing else."""
+def _means(values_KR: Floats) -> Floats:
+    """The mean of each row without its gaps, as a summary has it; nan where there is nothing else."""
     count_K = (~np.isnan(values_KR)).sum(axis=1)
     return np.where(count_K > 0, np.nansum(values_KR, axis=1) / np.maximum(count_K, 1), np.nan)
 
@@ -164,11 +173,11 @@ def verdict(comparison: Comparison, metric: MetricName = "f1") -> str:
     found = next(one for one in comparison.metrics if one.metric == metric)
     (first, second), (name, digits) = comparison.names, METRICS[metric]
     if found.difference is None:
-        return f"{name} cannot be compared: one of the two recognises nothing"
+        return f"{name} cannot be compared: there is no recording in which both recognise something"
     values = f"{name} {number(found.second, digits)} instead of {number(found.first, digits)}"
-    on = f"on {comparison.n_recordings} recording{'s' if comparison.n_recordings != 1 else ''}"
+    on = f"on {found.n_recordings} recording{'s' if found.n_recordings != 1 else ''}"
     told = f"{values} {on}, difference {difference_cell(found)}"
-    if comparison.n_recordings < _FEWEST_TO_TELL:
+    if found.n_recordings < _FEWEST_TO_TELL:
         return f"too few recordings to tell which is better ({_FEWEST_TO_TELL} are the least): {told}"
     if not found.is_certain:
         return f"no difference can be told: {told}"
@@ -178,10 +187,12 @@ def verdict(comparison: Comparison, metric: MetricName = "f1") -> str:
 
 # ---------------------------------------------------------------------- tables
 def difference_cell(difference: Difference) -> str:
-    """`+0.021 (-0.004 to 0.046)`"""
+    """`+0.021 (-0.004 to 0.046)`, or without an interval `+2.1`."""
     digits = METRICS[difference.metric][1]
-    if difference.difference is None or difference.interval is None:
+    if difference.difference is None:
         return number(None)
+    if difference.interval is None:
+        return f"{difference.difference:+.{digits}f}"
     low, high = (f"{end:.{digits}f}" for end in (difference.interval.low, difference.interval.high))
     return f"{difference.difference:+.{digits}f} ({low} to {high})"
 

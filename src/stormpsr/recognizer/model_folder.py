@@ -31,7 +31,7 @@ from stormpsr.detectors.base import DEFAULT_MIN_CONFIDENCE
 from stormpsr.detectors.known_views import KNOWN_VIEWS_FILE
 from stormpsr.errors import InputError, need_packages
 from stormpsr.files import digest, read_json_object, replacing, replacing_folder, write_json, write_text
-from stormpsr.models.checkpoint import GRAPHS_FILE
+from stormpsr.models.checkpoint import CONFIG_FILE, GRAPHS_FILE, MODEL_FILE
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.gate import GATE_FILE, Gate
 from stormpsr.yaml_loader import STRICT_KEYS, Document, read_yaml, validate
@@ -128,6 +128,7 @@ def read_method(name: str, document: Document, at: tuple[str, ...] = ()) -> Any:
 
 SETTINGS_FILE, PROCEDURE_FILE, METRICS_FILE = "recognizer.yaml", "procedure.yaml", "metrics.json"
 STREAM_FOLDER, DETECTOR_FOLDER, METHODS_FOLDER = "stream", "detector", "methods"
+_SMALL_FILES = (CONFIG_FILE, PROCEDURE_FILE, KNOWN_VIEWS_FILE)  # of a stream or a detector, beside MODEL_FILE
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,11 +427,16 @@ def settings_of_training(config: Config) -> RecognizerSettings:
 def _copy_part(source: Path, target: Path, half: bool) -> None:
     """The files that a part consists of, without what training left beside them."""
     target.mkdir()
-    for name in ("config.yaml", "procedure.yaml", "metrics.json", KNOWN_VIEWS_FILE):
+    for name in (*_SMALL_FILES, METRICS_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
     copy = _store_halved if half else shutil.copyfile
-    copy(source / "model.safetensors", target / "model.safetensors")
+    copy(source / MODEL_FILE, target / MODEL_FILE)
+
+
+def part_digest(folder: Path) -> str:
+    """A fingerprint of a detector or a checkpoint, without its scores and what training left beside it."""
+    return digest(*(folder / name for name in (*_SMALL_FILES, MODEL_FILE) if (folder / name).is_file()))
 
 
 def _store_halved(source: Path, target: Path) -> None:

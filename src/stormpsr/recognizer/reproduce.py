@@ -1,6 +1,6 @@
 """The paper's tables by name: a row is a change of settings, a cell a row with a seed, and all are scored alike.
 
-    OUT/about.json           data, renders, preset: a folder belongs to one of each
+    OUT/about.json           data, renders, detector, preset: a folder belongs to one of each, known by digests
     OUT/stages/KEY/STAGE     trained stages, by what decides their result: rows that agree in it share them
     OUT/cells/TABLE/         a file per row and seed: scores, events and settings; what is there is not made again
     OUT/cache                decoded frames, embeddings (by encoder) and detections
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pydantic import FiniteFloat
 
 from stormpsr.config import Config, dump_config, load_config
+from stormpsr.data.annotated_frames import files_about
 from stormpsr.data.dataset import Dataset
 from stormpsr.data.events import completions
 from stormpsr.data.frame_cache import FrameCache
@@ -36,6 +37,7 @@ from stormpsr.data.recording import Recording
 from stormpsr.data.sources import Frame
 from stormpsr.decoding.methods import METHODS, resolve_method
 from stormpsr.decoding.predictions import Prediction, PredictionTable
+from stormpsr.detectors.base import read_config
 from stormpsr.errors import InputError
 from stormpsr.evaluation.compare import (
     METRICS,
@@ -46,16 +48,24 @@ from stormpsr.evaluation.compare import (
     paired_difference,
 )
 from stormpsr.evaluation.wording import number
-from stormpsr.files import read_json_object, write_csv, write_json, write_text
+from stormpsr.files import check_room, digest, read_json_object, write_csv, write_json, write_text
 from stormpsr.models.checkpoint import encoder_digest, load_checkpoint
 from stormpsr.models.stream import TorchStream
-from stormpsr.recognizer.model_folder import RecognizerModel, load_model, pack_model, settings_of_training
+from stormpsr.procedure.writer import procedure_text
+from stormpsr.recognizer.model_folder import (
+    DETECTOR_FOLDER,
+    RecognizerModel,
+    load_model,
+    pack_model,
+    part_digest,
+    settings_of_training,
+)
 from stormpsr.recognizer.networks import Networks
 from stormpsr.recognizer.offline import LabelledPredictions, decode_table, predict_recording, predict_recordings
 from stormpsr.recognizer.tuning import Part, Scored, choose, cross_fitted, learns_from, score_settings
 from stormpsr.training.data import Renders, TrainingData, training_data_of
-from stormpsr.training.fit import FitOptions, OnProgress, ignore_progress
-from stormpsr.training.plan import Clock, StagePlan, plan_stage
+from stormpsr.training.fit import FitOptions, OnProgress, check_machine, ignore_progress
+from stormpsr.training.plan import Clock, StagePlan, Timed, check_images, check_weights, plan_stage, renders_of
 from stormpsr.training.stages import (
     Run,
     StageName,
@@ -186,27 +196,63 @@ class Experiment:
     def cache(self) -> Path:
         return self.out / "cache"
 
-    def claim(self) -> None:
-        """Take the folder for these data and settings, or refuse it: cells of others must not be mixed with ours."""
-        ours: dict[str, Any] = {
+    @property
+    def packed_detector(self) -> Path:
+        return self.out / "stages" / "detector"
+
+    def about(self) -> dict[str, Any]:
+        """What decides the results of all tables alike; of files their digests, since others may come to lie there."""
+        config = load_config(self.preset, self.overrides)
+        recordings = (*self.training_data.train, *self.training_data.val, *self.test)
+        weights = Path(config.encoder.weights)  # or a word
+        found = part_digest(weights) if weights.is_dir() else digest(weights) if weights.is_file() else None
+        return {
             "data": str(self.data.root.resolve()),
+            "procedure": hashlib.sha256(procedure_text(self.data.procedure).encode()).hexdigest()[:12],
+            "recordings": {_key(recording): _content(recording) for recording in recordings},
             "renders": [str(source.path.resolve()) for source, _ in self.renders.sources] if self.renders else [],
+            "render_images": self.renders.fingerprint() if self.renders else None,
             "detector": None if self.detector is None else str(self.detector.resolve()),
+            "detector_files": None if self.detector is None else part_digest(self.detector),
+            "encoder_weights": found,
             "preset": self.preset,
             "overrides": list(self.overrides),
-            "settings": _digest(load_config(self.preset, self.overrides)),
+            "settings": _digest(config),
             "stage": self.stage,
             "tuned_by": self.tuned_by,
+            "precision": self.options.precision,
             "accumulate": self.options.accumulate_batches,
         }
-        path = self.out / "about.json"
-        if path.is_file():
-            theirs = read_json_object(path, "description of an experiment")
-            for key, value in ours.items():
-                if theirs.get(key) != value:
-                    problem = f"this folder belongs to another experiment: {key} was {theirs.get(key)}, now {value}"
-                    raise InputError(problem, path=path, cure="choose another --out")
-        write_json(path, ours)
+
+    def check(self) -> dict[str, Any]:
+        """Refuse the folder if it belongs to other data or settings: cells of others must not be mixed with ours."""
+        if self.detector is not None:
+            read_config(self.detector)  # complains if there is none
+        ours, path = self.about(), self.out / "about.json"
+        theirs = read_json_object(path, "description of an experiment") if path.is_file() else {}
+        packed = self.packed_detector / DETECTOR_FOLDER
+        if "detector_files" not in theirs and packed.is_dir():
+            theirs["detector_files"] = part_digest(packed)
+        unknown = [key for key in ours if theirs and key not in theirs]
+        if unknown:
+            self.on_note(f"{path} is of an older version: {', '.join(unknown)} are taken to be those of now")
+        for key, now in ours.items():
+            was = theirs.get(key, now)
+            what, more = key, ""
+            if isinstance(was, dict) and isinstance(now, dict):
+                changed = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+                if not changed:
+                    continue
+                what, was, now = f"{key}: {changed[0]}", was.get(changed[0]), now.get(changed[0])
+                more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            if was != now:
+                problem = f"this folder belongs to another experiment: {what} was {was}, now {now}{more}"
+                raise InputError(problem, path=path, cure=f"choose another --out, or delete {self.out}")
+        return ours
+
+    def claim(self) -> None:
+        """Take the folder for these data and settings, or refuse it."""
+        write_json(self.out / "about.json", self.check())
 
     def config(self, table: Table, row: Row, seed: int) -> Config:
         """The settings of a cell. Rows go before what the user has changed: they are what the table is about."""
@@ -323,7 +369,7 @@ class _Predictions:
 
     @cached_property
     def detector_model(self) -> RecognizerModel:
-        folder = self._experiment.out / "stages" / "detector"
+        folder = self._experiment.packed_detector
         assert self._experiment.detector is not None
         if not folder.is_dir():
             pack_model(folder, detector=self._experiment.detector)
@@ -345,11 +391,11 @@ class _Predictions:
         stream = model.networks.stream
         assert isinstance(stream, TorchStream)
         step = model.networks.schedule().encoder_stride
-        digest = encoder_digest(stream.encoder)
+        encoder = encoder_digest(stream.encoder)
         stores = embed_recordings(
             stream.encoder,
             missing,
-            store_folder=self._experiment.cache / "embeddings" / (digest + (f"-{step}" if step > 1 else "")),
+            store_folder=self._experiment.cache / "embeddings" / (encoder + (f"-{step}" if step > 1 else "")),
             cache_folder=self._experiment.cache,
             frame_step=step,
             on_progress=self._experiment.on_progress,
@@ -369,6 +415,13 @@ class _Predictions:
 
 def _key(recording: Recording) -> str:
     return f"{recording.split}/{recording.name}"
+
+
+def _content(recording: Recording) -> str:
+    """What a recording shows, and what is said of it."""
+    labels = digest(*files_about(recording.path))
+    images = f"images {recording.fingerprint()}, {recording.n_frames} frames at {recording.fps:g} per second"
+    return f"{images}, labels {labels}"
 
 
 def _joined(detected: Prediction | None, said: Prediction | None) -> Prediction:
@@ -549,10 +602,7 @@ def read_result(experiment: Experiment, name: str, table: Table, cells: Sequence
                 {metric: _deviation(_nan_means(own[metric])) for metric in METRICS},
                 ()
                 if compared is None
-                else tuple(
-                    paired_difference(metric, _per_recording(compared[metric]), _per_recording(own[metric]), draws_KR)
-                    for metric in METRICS
-                ),
+                else tuple(paired_difference(metric, compared[metric], own[metric], draws_KR) for metric in METRICS),
                 rows[row].paper.get(published),
                 (*table.set, *rows[row].set),
             )
@@ -590,10 +640,6 @@ def _values(found: Sequence[CellScores], recordings: Sequence[str], metric: str)
 def _nan_means(values_SR: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of each seed."""
     return np.array([_nan_mean(row) if _nan_mean(row) is not None else np.nan for row in values_SR], dtype=np.float64)
-
-
-def _per_recording(values_SR: NDArray[np.float64]) -> NDArray[np.float64]:
-    return _nan_means(values_SR.T)
 
 
 def _nan_mean(values: NDArray[np.float64]) -> float | None:
@@ -638,7 +684,8 @@ def markdown(result: TableResult) -> str:
         f"{about['procedure']}: {about['train']} recordings to train on, {about['val']} to choose by, {about['test']} "
         f"to test; preset `{about['preset']}`{_and_overrides(about['overrides'])}, seeds {_listed(about['seeds'])}, "
         f"thresholds: {about['tuned_by']}. Means over recordings and seeds, ± the standard deviation over seeds; "
-        "differences with 95 % intervals of a paired bootstrap over recordings, * where they leave out 0.",
+        "differences with 95 % intervals of a paired bootstrap over recordings, * where they leave out 0; those of tau "
+        "over recordings in which both rows recognise something, without an interval where these are fewer than five.",
         "",
         *([f"The paper's finding: {result.finding}", ""] if result.finding else []),
         "| " + " | ".join(heads) + " |",
@@ -727,6 +774,7 @@ class TablePlan:
 
 def plan_table(experiment: Experiment, name: str, table: Table, clock: Clock) -> TablePlan:
     """Check the settings of every cell, and estimate time and disk of what is not there yet."""
+    experiment.check()
     cells = cells_of(experiment, name, table)
     left = [cell for cell in cells if not cell.is_done(experiment.out)]
     stages: dict[str, tuple[StageName, Run]] = {}
@@ -743,9 +791,31 @@ def plan_table(experiment: Experiment, name: str, table: Table, clock: Clock) ->
                 encoders[f"{run.folder.name}-{cell.config.clips.frame_step}"] = (
                     n_frames // cell.config.clips.frame_step * row_bytes
                 )
-    sizes = {cell.config.encoder.image_size for cell in left if cell.stages()}
-    frames = sum(
-        FrameCache(experiment.cache, size).missing_bytes(recording.source for recording in recordings) for size in sizes
-    )
-    plans = tuple((key, plan_stage(run, stage, clock)) for key, (stage, run) in stages.items())
-    return TablePlan(len(cells), len(cells) - len(left), plans, frames, sum(encoders.values()))
+    frames = _check_left(experiment, left, list(stages.values()))
+    timed: Timed = {}
+    plans = []
+    for done, (key, (stage, run)) in enumerate(stages.items(), start=1):
+        plans.append((key, plan_stage(run, stage, clock, timed=timed)))
+        experiment.on_progress("plan stages", done, len(stages))
+    return TablePlan(len(cells), len(cells) - len(left), tuple(plans), frames, sum(encoders.values()))
+
+
+def _check_left(experiment: Experiment, cells: Sequence[Cell], stages: Sequence[tuple[StageName, Run]]) -> int:
+    """Complain of what would stop cells and stages that are left; how many bytes of decoded frames they will write."""
+    if stages:
+        check_machine(experiment.options)
+    encoders = {repr(run.config.encoder): run.config.encoder for name, run in stages if name == "encoder"}
+    for encoder in encoders.values():
+        check_weights(encoder)
+    recordings = (*experiment.training_data.train, *experiment.training_data.val, *experiment.test)
+    n_bytes = 0
+    for size in sorted({cell.config.encoder.image_size for cell in cells if cell.stages()}):
+        cache = FrameCache(experiment.cache, size)
+        drawn = (renders_of(run, [name]) for name, run in stages if run.config.encoder.image_size == size)
+        images = next((found for found in drawn if found), ())
+        n_bytes += cache.missing_bytes((recording.source for recording in recordings), images)
+        check_room(cache.folder, n_bytes)
+        for done, recording in enumerate(recordings, start=1):
+            check_images([] if cache.is_filled(recording.source) else [recording])
+            experiment.on_progress(f"check images, {size} pixels", done, len(recordings))
+    return n_bytes

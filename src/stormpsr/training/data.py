@@ -9,6 +9,7 @@ chosen frames, X frames of all recordings.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,15 @@ class Renders:
     states: tuple[StateBits, ...]  # one per image
     corners_R4: NDArray[np.float32]  # left, top, right, bottom of the assembly, as shares of the square
     told_RC: NDArray[np.bool_]  # which components show enough to be told; all where nobody has measured it
+
+    def fingerprint(self) -> str:
+        """Changes when the images do, or what is said of them."""
+        found = hashlib.sha256(repr(self.states).encode())
+        for source, numbers in self.sources:
+            found.update(f"{source.fingerprint()} {numbers}".encode())
+        for array in (self.corners_R4, self.told_RC):
+            found.update(array.tobytes())
+        return found.hexdigest()[:16]
 
 
 class RenderImages(Sequence[NDArray[np.uint8]]):

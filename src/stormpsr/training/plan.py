@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
+from stormpsr.config import EncoderConfig
 from stormpsr.data.recording import Recording
 from stormpsr.data.sources import FrameSource, Video
 from stormpsr.errors import InputError
@@ -24,8 +25,8 @@ from stormpsr.training.stages import (
     Run,
     StageName,
     check_fits,
+    clip_batches_per_epoch,
     clip_recordings,
-    clip_sampler,
     key_frame_sampler,
     stages_of,
     validation_recordings_share_states,
@@ -45,15 +46,21 @@ def check_run(run: Run, names: Sequence[StageName], *, skip_finished: bool) -> l
         return left
     _check_stages(run, names, left)
     _check_shares(run, left)
-    if "encoder" in left and run.config.encoder.weights == "hub":
-        check_hub(run.config.encoder.backbone)
-    elif "encoder" in left:
-        build_encoder(run.config.encoder)
+    if "encoder" in left:
+        check_weights(run.config.encoder)
     if left:
         recordings = recordings_of(run, left)
         run.cache.check_room((recording.source for recording in recordings), renders_of(run, left))
         check_images([recording for recording in recordings if not run.cache.is_filled(recording.source)])
     return left
+
+
+def check_weights(encoder: EncoderConfig) -> None:
+    """Complain if the weights that an encoder begins with cannot be had."""
+    if encoder.weights == "hub":
+        check_hub(encoder.backbone)
+    else:
+        build_encoder(encoder)
 
 
 # ---------------------------------------------------------------------- stages
@@ -182,16 +189,32 @@ def _plan_each(run: Run, names: Sequence[StageName], clock: Clock) -> Iterator[S
     return (plan_stage(run, name, clock, stream) for name in names)
 
 
-def plan_stage(run: Run, name: StageName, clock: Clock, stream: SpatioTemporalModel | None = None) -> StagePlan:
-    """What one stage will do, and how long it will take; the stages before it need not be there."""
+Timed = dict[str, tuple[float, int]]  # seconds and bytes of a step, by what decides them
+
+
+def plan_stage(
+    run: Run, name: StageName, clock: Clock, stream: SpatioTemporalModel | None = None, timed: Timed | None = None
+) -> StagePlan:
+    """What one stage will do, and how long it will take; the stages before it need not be there.
+
+    timed: remembers steps, so that those of the same networks and batches are tried once.
+    """
     n, epochs = len(_trained_on(run, name)), getattr(run.config, f"train_{name}").epochs
     items = "images" if name in ("locator", "encoder") else "clips"
     if not epochs:
         return StagePlan(name, n, items, 0, 0, 0, 0.0, 0)
-    if stream is None:
-        stream = build_stream(run.config, run.data.procedure.n_components, weights="none").to(run.options.torch_device)
     size, batches = _batches(run, name)
-    return StagePlan(name, n, items, size, batches, epochs, *_try_step(run, stream, name, size, clock))
+    config, timed = run.config, {} if timed is None else timed
+    decides = (name, size, config.encoder, config.temporal, config.clips.n_window, _optimiser(run, name))
+    if repr(decides) not in timed:
+        if stream is None:
+            stream = build_stream(config, run.data.procedure.n_components, weights="none").to(run.options.torch_device)
+        timed[repr(decides)] = _try_step(run, stream, name, size, clock)
+    return StagePlan(name, n, items, size, batches, epochs, *timed[repr(decides)])
+
+
+def _optimiser(run: Run, name: StageName) -> str:
+    return str(getattr(run.config, f"train_{name}").optimiser)
 
 
 def _batches(run: Run, name: StageName) -> tuple[int, int]:
@@ -207,8 +230,7 @@ def _batches(run: Run, name: StageName) -> tuple[int, int]:
         batches = run.config.train_encoder.batches_per_epoch or keys.batches_per_epoch
         return keys.batch_size + run.config.key_frames.n_more_renders, batches
     stage = run.config.train_joint if name == "joint" else run.config.train_temporal
-    clips = clip_sampler(run, stage, clip_recordings(run, stage))
-    return clips.batch_size, clips.batches_per_epoch
+    return stage.batch_size, clip_batches_per_epoch(run, stage, clip_recordings(run, stage))
 
 
 def _try_step(
@@ -238,7 +260,7 @@ def _try_step(
     }
     kept = _saved_bytes(network[name], forward[name])  # also the first step, which is slower
     learning = sum(p.numel() * p.element_size() for p in network[name].parameters() if p.requires_grad)
-    copies = 3 if getattr(config, f"train_{name}").optimiser == "sgd" else 4  # weights, gradients, one or two moments
+    copies = 3 if _optimiser(run, name) == "sgd" else 4  # weights, gradients, one or two moments
     begin = clock()
     for _ in range(_TIMED_STEPS):
         forward[name]().sum().backward()

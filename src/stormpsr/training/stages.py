@@ -401,10 +401,16 @@ def clip_recordings(run: Run, stage: TemporalTrainingConfig) -> tuple[Recording,
     return held_out
 
 
+def clip_batches_per_epoch(run: Run, stage: TemporalTrainingConfig, recordings: Sequence[Recording]) -> int:
+    """As many as are set, or an epoch has about as many clips as the window fits in."""
+    n_clips = sum(recording.n_frames for recording in recordings) // run.config.clips.stride_frames
+    return stage.batches_per_epoch or max(n_clips // stage.batch_size, 1)
+
+
 def clip_sampler(
     run: Run, stage: TemporalTrainingConfig, recordings: Sequence[Recording], shard: Shard | None = None
 ) -> ClipSampler:
-    """The sampler of the second and third stage. An epoch has about as many clips as the window fits in."""
+    """The sampler of the second and third stage."""
     clips = run.config.clips
     probabilities = [
         end_frame_probabilities(
@@ -418,11 +424,10 @@ def clip_sampler(
         for recording in recordings
         if recording.states is not None
     ]
-    n_clips = sum(recording.n_frames for recording in recordings) // clips.stride_frames
     return ClipSampler(
         probabilities,
         batch_size=stage.batch_size,
-        batches_per_epoch=stage.batches_per_epoch or max(n_clips // stage.batch_size, 1),
+        batches_per_epoch=clip_batches_per_epoch(run, stage, recordings),
         seed=run.config.seed,
         shard=shard,
         align_frames=clips.frame_step,
