@@ -72,7 +72,7 @@ def test_every_row_of_a_table_is_a_valid_change_of_every_preset(name: str, prese
 @pytest.mark.parametrize(
     ("name", "rows", "row", "figures"),
     [
-        ("main", 5, "STORM-PSR", (0.812, 0.901, 15.5)),
+        ("main", 6, "STORM-PSR", (0.812, 0.901, 15.5)),
         ("backbones", 12, "TCN, KFS and KCAS", (0.195, 0.414, 49.4)),
         ("sampling", 4, "KCAS", (0.497, 0.506, 14.2)),
         ("windows", 12, "LSTM, 64 frames", (0.200, 0.286, 30.2)),
@@ -146,6 +146,23 @@ def test_rows_without_a_detector_are_left_out_and_said(whole_world: Path, tmp_pa
     experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file), stage="joint")
     assert [cell.row.stage for cell in cells_of(experiment, "joint", load_table("joint"))] == ["temporal", "joint"]
     assert Cell("t", Row("a", method="expected"), 0, load_config(settings_file)).stages() == []
+
+
+def test_a_row_may_keep_the_threshold_of_the_preset(
+    whole_world: Path, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stormpsr.recognizer import reproduce as module
+
+    experiment = Experiment(Dataset.open(whole_world), tmp_path, str(settings_file))
+    rows = {row.name: row for row in load_table("main").rows}
+    kept, tuned = rows["STORM-PSR, the paper's T"], rows["STORM-PSR"]
+    config = load_config("paper-meccano")
+    cells = [Cell("main", row, 0, config) for row in (kept, tuned)]
+    assert cells[0].about["tune"] == "none"
+    assert "tune" not in cells[1].about, "cells that were made before rows could say so are still done"
+    model = SimpleNamespace(settings=module.settings_of_training(config))
+    settings = module._tuned(experiment, model, "average", [], str(kept.tune))  # type: ignore[arg-type]
+    assert settings.threshold == 1.0
 
 
 def test_larger_thresholds_are_tried_while_the_largest_is_best(monkeypatch: pytest.MonkeyPatch) -> None:

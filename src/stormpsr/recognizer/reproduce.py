@@ -101,6 +101,7 @@ class Row:
     set: tuple[str, ...] = ()  # overrides, `section.key=value`
     stage: Literal["temporal", "joint"] | None = None  # None: the table's
     method: str | None = None
+    tune: TunedBy | None = None  # None: the experiment's way
     paper: Mapping[str, tuple[float, float, float | None]] = field(default_factory=dict)  # data set -> POS, F1, tau
 
     __pydantic_config__ = STRICT_KEYS
@@ -310,7 +311,7 @@ class Cell:
     def about(self) -> dict[str, Any]:
         """What its file must say: a row that was changed since is made again."""
         own = {"row": self.row.name, "seed": self.seed, "method": self.row.method, "stage": self.row.stage}
-        return {**own, "config": _digest(self.config)}
+        return {**own, **({"tune": self.row.tune} if self.row.tune else {}), "config": _digest(self.config)}
 
     def is_done(self, out: Path) -> bool:
         path = self.path(out)
@@ -447,7 +448,8 @@ def evaluate_cell(experiment: Experiment, cell: Cell, predictions: _Predictions)
         split: _labelled(model, cell, stream, recordings, predictions)
         for split, recordings in (("val", experiment.training_data.val), ("test", experiment.test))
     }
-    settings = _tuned(experiment, model, method, tables["val"])
+    tuned_by = cell.row.tune or experiment.tuned_by
+    settings = _tuned(experiment, model, method, tables["val"], tuned_by)
     model = replace(model, settings=model.settings.with_method(method, settings))
     scores: dict[str, Any] = {}
     events: list[tuple[str, int, int]] = []
@@ -509,13 +511,19 @@ def _labelled(
     return found
 
 
-def _tuned(experiment: Experiment, model: RecognizerModel, method: str, labelled: Sequence[LabelledPredictions]) -> Any:
+def _tuned(
+    experiment: Experiment,
+    model: RecognizerModel,
+    method: str,
+    labelled: Sequence[LabelledPredictions],
+    tuned_by: TunedBy,
+) -> Any:
     """A method's settings: those of the preset, or the best on validation recordings."""
     entry, start = resolve_method(method), model.settings.of_method(method)
-    if experiment.tuned_by == "none" and not learns_from(method, labelled):
+    if tuned_by == "none" and not learns_from(method, labelled):
         return start
     with cross_fitted(model, method, labelled, experiment.on_note) as (parts, tried):
-        if experiment.tuned_by == "threshold" and not learns_from(method, labelled) and "threshold" in entry.grid:
+        if tuned_by == "threshold" and not learns_from(method, labelled) and "threshold" in entry.grid:
             return _best_threshold(parts, method, start, entry.grid["threshold"])
         best = choose(score_settings(parts, method, tried)).settings
     if not learns_from(method, labelled):
