@@ -453,6 +453,13 @@ def read_known_views(folder: Path) -> object:
     return None if views is None else [views.mean_D.tolist(), views.whiten_DD.tolist(), views.limit]
 
 
+def read_places(folder: Path) -> object:
+    from stormpsr.data.places import places_in
+
+    places_FCP2 = places_in(folder, 2)
+    return None if places_FCP2 is None else np.nan_to_num(places_FCP2).tolist()  # parts that are not there have none
+
+
 def read_gate(folder: Path) -> object:
     from stormpsr.recognizer.gate import Gate
 
@@ -988,6 +995,12 @@ def make_known_views(folder: Path) -> None:
     KnownViews(np.zeros(3), np.eye(3), 2.0).save(folder)
 
 
+def make_places(folder: Path) -> None:
+    from stormpsr.data.places import N_POINTS, write_places
+
+    write_places(folder, np.linspace(0, 1, 3 * 2 * N_POINTS * 2).reshape(3, 2, N_POINTS, 2))
+
+
 def make_gate(folder: Path) -> None:
     from stormpsr.recognizer.gate import Gate
 
@@ -1081,6 +1094,7 @@ TARGETS: tuple[Target, ...] = (
     Target("filter", make_filter, read_filter, 1),
     Target("recurrent", make_recurrent, read_recurrent, 1),
     Target("known views", make_known_views, read_known_views, 1),
+    Target("places", make_places, read_places, 1),
     Target("gate", make_gate, read_gate, 1),
     Target("stage", make_stage, read_stage, 1),
     Target("tokens", _text("tokens.json", '{"operator": "abcdefghijklmn", "viewer": "opqrstuvwxyz"}'), read_tokens, 1),
