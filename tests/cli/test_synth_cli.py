@@ -55,6 +55,17 @@ def test_a_preview_is_a_page_and_two_images(made: Path, capsys: pytest.CaptureFi
     assert "http" not in page  # needs no network
 
 
+def test_where_there_is_no_terminal_a_line_says_now_and_then_how_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stormpsr.cli.output._SECONDS_BETWEEN_LINES", 0.0)
+    words = ["synth", "states", str(tmp_path / "images"), "--per-state", "0", "--walks", "2", "--size", "48"]
+    assert main(words) == 0
+    assert "images: 2 of 2\n" in capsys.readouterr().err
+    assert main([*words[:2], str(tmp_path / "again"), *words[3:], "--json"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_every_so_many_frames_can_be_drawn(tmp_path: Path) -> None:
     out = tmp_path / "set"
     assert main(["synth", "generate", str(out), *TINY, "--every", "10", "--workers", "1"]) == 0

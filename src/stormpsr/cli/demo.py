@@ -92,7 +92,7 @@ def _show_recognition(model: str, seed: int, seconds: float | None, out: Path, *
             speed=_SPEED,
             on_prediction=predictions.append,
         )
-        watch.run(Bar("frames", enabled=not as_json))
+        watch.run(Bar("frames", enabled=not as_json, logged=False))
         watch.complain()
     if not as_json:
         typer.echo(watch.summary())

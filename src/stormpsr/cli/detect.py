@@ -126,7 +126,7 @@ def train_command(
         taken = {"minutes": time.perf_counter() - started, "processor_minutes": time.process_time() - busy}
         return {name: round(seconds / 60, 2) for name, seconds in taken.items()}
 
-    with Bar(logged=True) as bar:
+    with Bar() as bar:
         try:
             metrics = train_detector(
                 made,

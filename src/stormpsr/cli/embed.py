@@ -47,7 +47,7 @@ def make_command(
     encoder, procedure = load_encoder(checkpoint, device)
     load = partial(load_encoder, checkpoint.resolve(), device, same_threads(None))
     recordings = list(Dataset.open(data, None if split == "all" else split, procedure))
-    with Bar(logged=True) as bar:
+    with Bar() as bar:
         embeddings = embed_recordings(
             encoder,
             recordings,

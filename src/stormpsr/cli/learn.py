@@ -101,7 +101,7 @@ def learn_command(
         _refuse_old(out)
         learning.claim()
         try:
-            with Bar(logged=True) as bar:
+            with Bar() as bar:
                 outcome = _learn(replace(learning, on_progress=bar.named), bar, product, renders, start)
         except KeyboardInterrupt:
             typer.echo("the same command goes on where it was stopped", err=True)

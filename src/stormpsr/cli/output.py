@@ -139,14 +139,14 @@ def mean_cells(group: GroupSummary) -> list[str]:
 class Bar:
     """A progress bar on the error stream, for people; what is printed meanwhile stands above it."""
 
-    def __init__(self, name: str = "", enabled: bool = True, *, logged: bool = False) -> None:
+    def __init__(self, name: str = "", enabled: bool = True, *, logged: bool = True) -> None:
         """logged: where there is no terminal, a plain line is printed now and then."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self.console = Console(stderr=True, highlight=False)
         is_terminal = sys.stderr.isatty()
-        self._logged, self._logged_at = logged and not is_terminal, time.perf_counter()
+        self._logged, self._logged_at = logged and enabled and not is_terminal, time.perf_counter()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

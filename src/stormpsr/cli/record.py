@@ -128,7 +128,7 @@ def _record(
     problem: InputError | None = None
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
-        with Bar(folder.name, enabled=not as_json, logged=True) as bar, recorder:
+        with Bar(folder.name, enabled=not as_json) as bar, recorder:
             try:
                 for frame in at_most(source.frames(), fps):
                     if seconds is not None and frame.time_seconds >= seconds:

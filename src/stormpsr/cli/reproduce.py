@@ -107,7 +107,7 @@ def _make(experiment: Experiment, name: str, table: Table, as_json: bool) -> Non
     from stormpsr.cli.train_progress import StageBar
     from stormpsr.recognizer.reproduce import make_table, write_results
 
-    with Bar(logged=True) as bar:
+    with Bar() as bar:
         shown = replace(experiment.options, callbacks=(StageBar(name, "items", bar),))
         watched = replace(experiment, options=shown, on_progress=bar.named)
         result = make_table(watched, name, table, lambda done, of: bar.named(f"{name}: cells", done, of))
@@ -147,7 +147,7 @@ def _show_plan(experiment: Experiment, name: str, table: Table, as_json: bool) -
 
     from stormpsr.recognizer.reproduce import plan_table
 
-    with Bar(logged=True) as bar:
+    with Bar() as bar:
         plan = plan_table(replace(experiment, on_progress=bar.named), name, table, perf_counter)
     if as_json:
         print_json({**asdict(plan), "minutes": plan.minutes})

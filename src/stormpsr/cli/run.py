@@ -88,7 +88,7 @@ def run_command(
     if not as_json:
         typer.echo(f"{source.name}: {loaded.procedure.name}, variant {chosen!r}, method {recognizer.method!r}")
     watch = Watch(recognizer, source, print_json_line if as_json else print_line, out=out, save=save)
-    watch.run(Bar("frames", enabled=not as_json))
+    watch.run(Bar("frames", enabled=not as_json, logged=False))
     if not as_json and watch.n_frames:
         typer.echo(watch.summary())
         for path in (out, save):

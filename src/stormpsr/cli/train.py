@@ -108,7 +108,7 @@ def _train(run: Run, names: list[StageName], *, skip_finished: bool) -> dict[str
     for note in (*run.data.notes(run.config), *(stages.key_frame_sampler(run).notes if samples else ())):
         typer.echo(f"note: {note}", err=True)
     done: dict[str, Path] = {}
-    with Bar(logged=True) as bar:
+    with Bar() as bar:
         if skip_finished and left:  # an image that cannot be read is to stop the first stage, not the last
             replace(run, on_progress=bar.named).frames(recordings_of(run, left))
         for name in names:

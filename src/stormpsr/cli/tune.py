@@ -80,7 +80,7 @@ def tune_command(
             on_progress=bar.named if cluster is None else bar.together("recordings", len(recordings)),
         )
         labelled = [LabelledPredictions.of(recording, table, loaded.procedure) for recording, table in tables]
-    with Bar("tuning", enabled=not as_json, logged=True) as bar:
+    with Bar("tuning", enabled=not as_json) as bar:
         tuned = tune_methods(
             loaded,
             labelled,
