@@ -41,9 +41,10 @@ class Locator(nn.Module):
 
     def forward(self, image_BHW3: Tensor) -> tuple[Tensor, Tensor]:
         """A logit per cell, (B, K), and the box that each cell proposes, (B, K, 4). Images go from 0 to 255."""
-        image = (image_BHW3.permute(0, 3, 1, 2).to(self.sign_4.dtype) - _GREY) / _GREY
+        image = image_BHW3.permute(0, 3, 1, 2).to(self.sign_4.dtype)
         if image.shape[-2:] != (_INPUT_SIZE, _INPUT_SIZE):
             image = functional.interpolate(image, size=(_INPUT_SIZE, _INPUT_SIZE), mode="area")
+        image = (image - _GREY) / _GREY  # of the small copy: the whole image would take twice as long
         fine = self.fine(image.contiguous(memory_format=torch.channels_last))
         around = functional.interpolate(self.coarse(fine), scale_factor=2.0, mode="nearest")
         output = self.where(fine + around)
