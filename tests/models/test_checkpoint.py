@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -222,3 +225,22 @@ def test_whatever_else_is_in_a_detectors_folder_stays_there(tmp_path: Path, lamp
 def test_a_missing_checkpoint_is_named() -> None:
     with pytest.raises(InputError, match="nowhere: there is no such checkpoint"):
         load_checkpoint("nowhere")
+
+
+# ---------------------------------------------------------------------- memory
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this C library cannot be told to keep memory")
+def test_memory_that_was_freed_is_used_again_without_asking_the_system() -> None:
+    """Of a block that is freed and asked for again and again, the system gives the pages once."""
+    program = """
+import resource
+from stormpsr.models.checkpoint import keep_freed_memory
+keep_freed_memory()
+faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+for _ in range(6):
+    bytearray(1) * (64 << 20)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[6] - faults[1], (64 << 20) // resource.getpagesize())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    faults, pages_of_a_block = map(int, done.stdout.split())
+    assert faults < pages_of_a_block  # of five more blocks together

@@ -25,6 +25,7 @@ from stormpsr.data.recording import Recording, RecordingReference, folders_read
 from stormpsr.detectors.base import Detection, StateDetector
 from stormpsr.errors import InputError
 from stormpsr.files import read_json, write_json
+from stormpsr.models.checkpoint import keep_freed_memory
 from stormpsr.procedure.model import Procedure
 
 OnProgress = Callable[[int, int], None]  # frames done, frames in all
@@ -59,6 +60,7 @@ def predict_frames(
     on_progress: OnProgress | None = None,
 ) -> list[PredictedFrame]:
     """Run a detector over frames."""
+    keep_freed_memory()
     seen: list[PredictedFrame] = []
     for start in range(0, len(frames), _CHUNK):
         chunk = frames[start : start + _CHUNK]
@@ -161,6 +163,7 @@ def _detections_of(
     every: int,
     on_progress: OnRecordingProgress | None,
 ) -> Iterator[StateDetection]:
+    keep_freed_memory()
     done = 0
     frames = islice(recording.frames(), 0, None, every)
     while chunk := list(islice(frames, _CHUNK)):

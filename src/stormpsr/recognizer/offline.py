@@ -36,6 +36,7 @@ from stormpsr.evaluation.alarms import score_alarms
 from stormpsr.evaluation.metrics import Protocol, score
 from stormpsr.evaluation.summary import RecordingResult, contains_errors
 from stormpsr.files import digest
+from stormpsr.models.checkpoint import keep_freed_memory
 from stormpsr.procedure.model import Procedure
 from stormpsr.recognizer.model_folder import METRICS_FILE, RecognizerModel
 from stormpsr.recognizer.networks import (
@@ -318,6 +319,7 @@ def _files_of(model: RecognizerModel) -> str:
 
 
 def _predict_frames(model: RecognizerModel, recording: Recording, on_progress: OnProgress | None) -> PredictionTable:
+    keep_freed_memory()
     frames = _watched(recording, on_progress)
     table = PredictionTable.of(predict_recording(model.networks, frames), model.procedure.n_components)
     if not len(table):

@@ -41,7 +41,7 @@ from stormpsr.config import Config, EncoderTrainingConfig, LocatorTrainingConfig
 from stormpsr.data.sampling import Shard
 from stormpsr.errors import InputError
 from stormpsr.files import only_user, replacing
-from stormpsr.models.checkpoint import device_of, save_checkpoint
+from stormpsr.models.checkpoint import device_of, keep_freed_memory, save_checkpoint
 from stormpsr.procedure.model import Procedure
 from stormpsr.training.stage_folder import StageFolder
 
@@ -300,6 +300,7 @@ def fit(
 
     `began_from` is the digest of the networks that it goes on from, where there are any.
     """
+    keep_freed_memory()
     task.workers = options.workers
     with _quiet_lightning(), ExitStack() as alone:
         trainer = _trainer(task, epochs, folder, procedure, options)

@@ -38,6 +38,7 @@ from stormpsr.models.checkpoint import (
     begin_with,
     device_of,
     encoder_digest,
+    keep_freed_memory,
     load_checkpoint,
     save_checkpoint,
 )
@@ -336,6 +337,7 @@ def _embed_one(
     recording: Recording,
     report: OnProgress,
 ) -> None:
+    keep_freed_memory()
     device = next(encoder.parameters()).device
     frames = cache.frames(recording.source, on_progress=partial(report, f"decode {recording.name}"))
     number_F = np.arange(0, recording.n_frames, frame_step)
