@@ -110,7 +110,11 @@ def _sigmoid(values: Any) -> Any:
 
 def recurrent_step(weights: Mapping[str, Any], input_CI: Any, hidden_CH: Any) -> Any:
     """The next hidden state of a gated recurrent unit."""
-    from_input = input_CI @ weights["input_IX"] + weights["bias_X"]
+    return next_hidden(weights, input_CI @ weights["input_IX"] + weights["bias_X"], hidden_CH)
+
+
+def next_hidden(weights: Mapping[str, Any], from_input: Any, hidden_CH: Any) -> Any:
+    """The same from what the input makes of the gates, (..., C, 3H)."""
     from_hidden = hidden_CH @ weights["hidden_HX"] + weights["hidden_bias_X"]
     n = N_HIDDEN
     keep = _sigmoid(from_input[..., :n] + from_hidden[..., :n])
