@@ -157,18 +157,30 @@ def test_several_networks_are_believed_on_average(
         load_weights(tmp_path / PARAMETERS_FILE, 3)
 
 
-def test_members_are_fitted_one_after_the_other(lamp: Procedure, teach: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("most_at_once", "told"), [(64, [(1, 2), (2, 2)]), (3, [(1, 4), (2, 4), (3, 4), (4, 4)])])
+def test_members_learn_side_by_side_as_each_would_alone(
+    lamp: Procedure,
+    teach: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    most_at_once: int,
+    told: list[tuple[int, int]],
+) -> None:
+    """With many components they learn one after the other: together they would take too much memory."""
     pytest.importorskip("torch")
-    from stormpsr.decoding.recurrent_fit import fit_recurrent
+    from stormpsr.decoding import recurrent_fit
 
+    monkeypatch.setattr(recurrent_fit, "_MOST_AT_ONCE", most_at_once)
     recordings = [teach(lamp, seed) for seed in range(2)]
     steps: list[tuple[int, int]] = []
-    weights = fit_recurrent(recordings, lamp, steps=2, members=2, on_progress=lambda *done: steps.append(done))
-    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    fit = recurrent_fit.fit_recurrent
+    weights = fit(recordings, lamp, steps=2, members=2, on_progress=lambda *done: steps.append(done))
+    assert steps == told
     assert {own.shape[0] for own in weights.values()} == {2}
     assert not np.allclose(weights["input_IX"][0], weights["input_IX"][1])
-    again = fit_recurrent(recordings, lamp, steps=2, members=1, seed=1)
-    assert_allclose(again["input_IX"][0], weights["input_IX"][1])
+    for member in range(2):
+        alone = fit(recordings, lamp, steps=2, members=1, seed=member)
+        for name, own in alone.items():
+            assert_allclose(weights[name][member], own[0], atol=1e-5)
 
 
 def test_without_weights_or_with_those_of_another_procedure_it_says_what_to_do(lamp: Procedure, tmp_path: Path) -> None:
