@@ -106,6 +106,7 @@ format: setup ## Mend what can be mended by itself
 ifdef QUICK
 N_TRAIN := 24
 N_VAL   := 12
+N_FAULTS := 12
 N_TEST  := 16
 N_WALKS := 3000
 STEPS   := 600
@@ -113,21 +114,21 @@ EPOCHS  := -o train_encoder.epochs=6
 else
 N_TRAIN := 48
 N_VAL   := 24
+N_FAULTS := 48
 N_TEST  := 40
-N_WALKS := 9000
-STEPS   := 6000
-EPOCHS  := -o train_encoder.epochs=2 -o train_encoder.learning_rate=0.002
+N_WALKS := 20000
+STEPS   := 11000
+EPOCHS  := -o train_encoder.epochs=4 -o train_encoder.batches_per_epoch=100 -o train_encoder.learning_rate=0.002
 endif
-RENDERS = $(foreach k,1 2,$(DATA)-renders-$k)
+RENDERS = $(foreach k,1 2 3,$(DATA)-renders-$k)
 reproduce: setup ## Make a model from nothing at true pace: draw the data, train both streams, tune, score (SEED=0, QUICK=1)
 	$(BIN)/stormpsr synth generate $(DATA) --product $(PRODUCT) --profile $(PROFILE) --every 4 --size 320 \
 	  --train $(N_TRAIN) --val $(N_VAL) --test $(N_TEST) --train-error-rate 0.35 --train-removal-rate 0.15
 	$(BIN)/stormpsr synth generate $(DATA)-faults --product $(PRODUCT) --profile $(PROFILE) --every 4 --size 320 --seed 1 \
-	  --train 0 --val $(N_VAL) --test 0 --val-error-rate 0.35 --val-removal-rate 0.15
-	test -d $(DATA)-renders-1 || $(BIN)/stormpsr synth states $(DATA)-renders-1 --product $(PRODUCT) --per-state 0 \
-	  --walks $(N_WALKS) --size 320 --hands 0.6 --seed 11 & \
-	  test -d $(DATA)-renders-2 || $(BIN)/stormpsr synth states $(DATA)-renders-2 --product $(PRODUCT) --per-state 0 \
-	  --walks $(N_WALKS) --size 320 --hands 0.95 --seed 12 & wait
+	  --train 0 --val $(N_FAULTS) --test 0 --val-error-rate 0.35 --val-removal-rate 0.15
+	draw() { test -d $(DATA)-renders-$$1 || $(BIN)/stormpsr synth states $(DATA)-renders-$$1 --product $(PRODUCT) \
+	  --per-state 0 --walks $(N_WALKS) --size 320 --seed $$((10 + $$1)) "$${@:2}"; }; \
+	  (draw 1 --hands 0.95 && draw 3 --hands 0.75 --difficulty 0.5) & draw 2 --hands 0.95 && wait $$!
 	test -f $(RUN)/detector/config.yaml || \
 	  $(BIN)/stormpsr detect train $(DATA) $(addprefix --images ,$(RENDERS)) --out $(RUN)/detector --seed $(SEED) \
 	  --preset synthetic --steps $(STEPS)
@@ -139,6 +140,7 @@ reproduce: setup ## Make a model from nothing at true pace: draw the data, train
 	  $(BIN)/stormpsr model pack --stream $(RUN)/temporal/best --detector $(RUN)/detector --out $(RUN)/model --half \
 	  --detector-stride 4
 	$(BIN)/stormpsr tune $(RUN)/model --data $(DATA) --data $(DATA)-faults --objective f1+pos --among 20 \
+	  --most-false-alarms 6 \
 	  $(addprefix --method ,detection temporal average filter recurrent)
 	$(BIN)/stormpsr evaluate $(RUN)/model --data $(DATA) --split test --out $(RUN)/test --store
 	$(BIN)/stormpsr report $(RUN)/test --out $(RUN)/report.html

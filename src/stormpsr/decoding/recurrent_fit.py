@@ -33,7 +33,7 @@ from stormpsr.decoding.recurrent import (
 from stormpsr.errors import InputError
 from stormpsr.procedure.model import Procedure
 
-_STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 300, 0.01, 0.02
+_STEPS, _LEARNING_RATE, _WEIGHT_DECAY = 700, 0.01, 0.02
 _LEAST_PROBABILITY = 1e-4
 _MOST_AT_ONCE = 64  # components of all members that learn side by side: they take memory
 
